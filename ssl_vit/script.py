@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
 from ssl_vit.configs import BackboneRecipe, PredictRecipe, PretrainingRecipe, networks, papers, parse, presets
@@ -15,6 +15,7 @@ from ssl_vit.configs.facts import check_ranges
 from ssl_vit.configs.paths import check_paths
 from ssl_vit.core import garbage, peers, signals, slurm
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.notices import write_line
 from ssl_vit.core.started import module_of, options_of, scripts, told, usage_name
 from ssl_vit.core.text import seconds
 from ssl_vit.methods import METHODS
@@ -183,7 +184,7 @@ def mistakes_told(status: int = 1) -> Generator[None, None, None]:
             yield
     except UserError as error:
         rank = os.environ.get("RANK", "0")
-        sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}error: {error}\n")
+        write_line(f"{'' if rank == '0' else f'[process {rank}] '}error: {error}")
         sys.exit(status)
     except (RuntimeError, ConnectionError) as error:
         signals.hold()
@@ -192,20 +193,20 @@ def mistakes_told(status: int = 1) -> Generator[None, None, None]:
             if "WORLD_SIZE" not in os.environ or not _LEFT.search(str(error)):
                 raise
             rank = os.environ.get("RANK", "0")  # nobody is missing: the other one has told why it ended
-            sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}ended, because another process has ended\n")
+            write_line(f"{'' if rank == '0' else f'[process {rank}] '}ended, because another process has ended")
             sys.exit(1)
         if peers.is_first():
-            sys.stderr.write(
+            write_line(
                 f"error: {gone}, and a job ends with any of its processes: killed for want of memory, by a person or "
                 "by a scheduler, or after an error of its own that stands above. What is saved is sound; the same "
-                "command continues, and torchrun --max-restarts 3 types it by itself\n"
+                "command continues, and torchrun --max-restarts 3 types it by itself"
             )
-        sys.stderr.flush()
-        sys.stdout.flush()
+        with suppress(OSError):
+            sys.stdout.flush()
         os._exit(1)  # the backend would wait for the dead at Python's end
     except KeyboardInterrupt:
         if os.environ.get("RANK", "0") == "0":  # Ctrl-C reaches all processes, and one of them tells
-            sys.stderr.write("interrupted; the same command continues from the last checkpoint\n")
+            write_line("interrupted; the same command continues from the last checkpoint")
         sys.exit(130)
 
 

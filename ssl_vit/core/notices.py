@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from typing import TextIO
 
 _SAID: set[str] = set()
 
@@ -12,7 +14,51 @@ def say_once(text: str) -> None:
     """Writes a line ("note: ..." or "warning: ...") to stderr, once: a source may be opened twice, with labels."""
     if os.environ.get("RANK", "0") == "0" and text not in _SAID:
         _SAID.add(text)
-        sys.stderr.write(text + "\n")
+        write_line(text)
+
+
+def write_line(text: str) -> None:
+    """Writes a line to stderr, if that can be written: a full disk under a log ends no work, and changes no status.
+
+    Args:
+        text: Without its end.
+    """
+    try:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+    except OSError:
+        _drop(sys.stderr)
+
+
+def settle(stream: TextIO) -> None:
+    """Writes what a stream still holds, or forgets it where the disk is full.
+
+    Args:
+        stream: Such as stdout.
+
+    Raises:
+        BrokenPipeError: Where nobody reads it any more, which is another matter.
+    """
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:
+        _drop(stream)
+
+
+def _drop(stream: TextIO) -> None:
+    """Forgets what a stream could not write: Python would try again at its end, and end with status 120."""
+    with suppress(OSError):
+        number = stream.fileno()
+        kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, number)
+            stream.flush()
+        finally:
+            os.dup2(kept, number)
+            os.close(kept)
+            os.close(nowhere)
 
 
 def forget() -> None:

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from ssl_vit.core.notices import settle, write_line
+
 REQUEUE = 75
 """Exit status "try again" (EX_TEMPFAIL of sysexits.h): all that was done is saved, and the same command goes on."""
 ENDING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
@@ -102,6 +104,9 @@ def unread() -> Generator[None, None, None]:
     try:
         try:
             yield
+        except BaseException:  # what ends the work is told, and gives the status, also on a full disk under the output
+            settle(sys.stdout)
+            raise
         finally:
             print(end="", flush=True)  # here, and not at Python's end, which has a traceback for it
     except BrokenPipeError:
@@ -152,5 +157,4 @@ def _watch(pipe: int) -> None:
 
 def _tell(number: int) -> None:
     if os.environ.get("RANK", "0") == "0":
-        sys.stderr.write(f"stopped by {signal.Signals(number).name}; the same command continues\n")
-        sys.stderr.flush()
+        write_line(f"stopped by {signal.Signals(number).name}; the same command continues")

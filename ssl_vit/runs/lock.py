@@ -26,7 +26,7 @@ import psutil
 from ssl_vit.core import peers, signals, slurm
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import make_way, write_atomically
-from ssl_vit.core.notices import say_once
+from ssl_vit.core.notices import say_once, write_line
 from ssl_vit.core.reading import loads
 from ssl_vit.runs.provenance import command
 
@@ -376,8 +376,7 @@ def beat(folder: Path) -> None:
         _restore(path, me)
         owner = _owner(path)
     if me is not None and owner is not None and owner.token != me.token:
-        sys.stderr.write(f"error: {folder} was taken over by {owner} while this process gave no sign of life\n")
-        sys.stderr.flush()
+        write_line(f"error: {folder} was taken over by {owner} while this process gave no sign of life")
         os._exit(1)
     with suppress(OSError):  # a directory that is gone, or a disk that does not answer now
         os.utime(path)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ssl_vit.core.notices import write_line
 from ssl_vit.core.text import duration
 from ssl_vit.training.forecast import Forecast
 
@@ -71,11 +73,11 @@ class TrainingProgress:
             self._write(text)
 
     def _write(self, text: str) -> None:
-        if self.bar is not None:
-            self.bar.console.print(text, highlight=False)
+        if self.bar is None:
+            write_line(text)
             return
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
+        with suppress(OSError):
+            self.bar.console.print(text, highlight=False)
 
     def show(self, step: int, loss: float, timing: dict[str, Any], skipped: int = 0) -> None:
         """Shows a step's loss, and of ``metering.Meter``'s timing waiting, arithmetic (MFU) and memory.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import torch
 from ssl_vit.core import peers
 from ssl_vit.core.dist import max_over_ranks, meet, rank_and_world
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import write_line
 from ssl_vit.core.signals import ENDING, handled, hold, status_of
 from ssl_vit.core.text import seconds
 from ssl_vit.runs.lock import finish
@@ -108,7 +108,7 @@ def stop_requests(device: torch.device | None = None, max_time: str | None = Non
     except UserError as error:
         if wish.received is None:
             raise
-        sys.stderr.write(f"error: {error}\n")
+        write_line(f"error: {error}")
         raise SystemExit(128 + wish.received) from error
 
 
@@ -118,5 +118,5 @@ def leave(number: int, done: int, main: bool) -> None:
     meet()
     if main:
         why = " because --max_time is over" if number == TIME_OVER else ""
-        sys.stderr.write(f"stopped after step {done:,}{why}, which is saved; the same command continues\n")
+        write_line(f"stopped after step {done:,}{why}, which is saved; the same command continues")
     raise SystemExit(status_of(number))

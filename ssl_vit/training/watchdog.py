@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ssl_vit.core.dist import gather_lists, rank_and_world
+from ssl_vit.core.notices import write_line
 from ssl_vit.core.signals import REQUEUE
 from ssl_vit.runs import lock
 
@@ -81,11 +81,10 @@ class Watchdog:
 
     def _tell(self) -> None:
         if rank_and_world()[0] == 0:
-            sys.stderr.write(
+            write_line(
                 f"error: {self._silent()} (--fit.watchdog), in step {self._step + 1:,}; what every process was doing "
-                f"stands in {self._own.parent}; the same command continues from the last checkpoint\n"
+                f"stands in {self._own.parent}; the same command continues from the last checkpoint"
             )
-            sys.stderr.flush()
         with suppress(OSError):  # as of a disk that is full
             self._own.parent.mkdir(parents=True, exist_ok=True)
             part = self._own.with_suffix(".part")

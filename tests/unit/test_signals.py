@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ssl_vit.core import signals
@@ -138,6 +139,50 @@ def test_a_signal_while_it_leaves_changes_nothing(tmp_path: Path) -> None:
     for variables in ({}, {"WORLD_SIZE": "2"}):
         found = ended(tmp_path, signal.SIGUSR1, f"{IN_PYTHON}; raise SystemExit(75)", inside=noted, **variables)
         assert found[0] == 75
+
+
+FULL = """
+import os, signal, sys
+from pathlib import Path
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import say_once
+from ssl_vit.runs import lock
+from ssl_vit.script import mistakes_told
+from ssl_vit.training.progress import TrainingProgress
+from ssl_vit.training.stopping import leave
+
+def mistaken():
+    raise UserError("a mistake")
+
+with mistakes_told():
+    lock.hold(Path("."))
+    print("a line that is still to be written")
+    say_once("note: it begins")
+    TrainingProgress(9, 0, 1, True).tell("forecast")
+    Path("worked").touch()
+    {end}
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize("full", [("stderr",), ("stdout",), ("stdout", "stderr")], ids=" and ".join)
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [("leave(signal.SIGTERM, 7, True)", 75), ("os.kill(os.getpid(), signal.SIGUSR1)", 75), ("mistaken()", 1),
+     ("raise KeyboardInterrupt", 130)],
+)  # fmt: skip
+def test_a_full_disk_under_a_log_ends_no_work_and_changes_no_status(
+    end: str, status: int, full: tuple[str, ...], tmp_path: Path
+) -> None:
+    left_out = ("WORLD_SIZE", "RANK", "PYTHONUNBUFFERED")  # with the last one print itself fails
+    environment = {k: v for k, v in os.environ.items() if k not in left_out} | {"PYTHONPATH": str(ROOT)}
+    with Path("/dev/full").open("w") as device:
+        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **dict.fromkeys(full, device)}
+        code = [sys.executable, "-c", FULL.format(end=end)]
+        done = subprocess.run(code, cwd=tmp_path, env=environment, text=True, check=False, **streams)
+    assert done.returncode == status, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["worked"]
+    assert done.stderr is None or (len(done.stderr.splitlines()) == 3 and "full" not in done.stderr)
 
 
 def test_a_pipe_to_another_process_that_breaks_is_no_reader_gone() -> None:
