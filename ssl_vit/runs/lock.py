@@ -88,6 +88,8 @@ def hold(folder: Path, option: str = "--run.dir") -> None:
         return
     with _alone(path) as file:
         owner = _read(file)
+        if owner is not None and place not in _held and _is_this_process(owner):
+            owner = None  # what could not be given back, as where the disk did not answer
         if owner is not None and (sign := _sign_of_life(owner, path)) is not None:
             raise UserError(
                 f"{folder} is in use by {owner}{sign}; wait for it, end it, or give {option} another folder"
@@ -96,7 +98,7 @@ def hold(folder: Path, option: str = "--run.dir") -> None:
             say_once(f"note: {folder} is taken over from {owner}, which ended without giving it back")
         me = _this_process()
         _write(file, me)
-    _held[place] = me
+        _held[place] = me  # before another thread may look
     _keep_alive()
 
 
@@ -216,9 +218,11 @@ def release(folder: Path, ended: dict[str, Any] | None = None) -> None:
         with suppress(OSError, UserError), _alone(path) as file:
             owner = _read(file)
             if owner is not None and owner.token == me.token:
-                if ended is not None and told:
-                    write_atomically(place / ENDED, json.dumps(ended) + "\n")
-                path.unlink()
+                try:
+                    if ended is not None and told:
+                        write_atomically(place / ENDED, json.dumps(ended) + "\n")
+                finally:  # also on a full disk
+                    path.unlink()
 
 
 def holder(folder: Path) -> tuple[Owner, bool] | None:
@@ -252,6 +256,10 @@ def _this_process() -> Owner:
         pid, _began(pid) or 0.0, _machine(), socket.gethostname(), user, time.strftime("%Y-%m-%d %H:%M:%S"), command(),
         job, restarts,
     )  # fmt: skip
+
+
+def _is_this_process(owner: Owner) -> bool:
+    return (owner.machine, owner.pid, owner.began) == (_machine(), os.getpid(), _began(os.getpid()))
 
 
 def _machine() -> str:

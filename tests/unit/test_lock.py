@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -216,6 +217,38 @@ def test_a_process_may_take_twice_what_is_its_own(tmp_path: Path) -> None:
         lock.hold(tmp_path)  # the folder was made again
         assert (tmp_path / lock.NAME).exists()
     assert list(tmp_path.iterdir()) == []
+
+
+def full(path: Path, text: str) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
+def test_a_full_disk_does_not_keep_a_folder_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "write_atomically", full)
+    with pytest.raises(UserError, match="it ends"), lock.holding():
+        lock.hold(tmp_path)
+        lock.tell_end(tmp_path)
+        raise UserError("it ends")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_what_this_process_could_not_give_back_is_nobodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], held: bool
+) -> None:
+    with monkeypatch.context() as patch, lock.holding():
+        patch.setattr(Path, "unlink", lambda path, missing_ok=False: full(path, ""))
+        lock.hold(tmp_path)
+    assert (tmp_path / lock.NAME).exists()
+    with lock.holding():
+        lock.hold(tmp_path)
+        if held:  # by this process, in another's name: that is a mistake, and refused
+            written(tmp_path, lock._this_process())
+            with pytest.raises(UserError, match="is in use by process"):
+                lock.hold(tmp_path)
+        assert told(tmp_path)[1].startswith("refused")
+    assert "taken over" not in capsys.readouterr().err
+    assert (tmp_path / lock.NAME).exists() == held
 
 
 def test_signs_of_life_renew_the_file(tmp_path: Path) -> None:
