@@ -213,6 +213,9 @@ def fit(
                     break
                 if wish:
                     leave(wish, done, main)
+            run.record(
+                "unreadable_images", loader.unreadable.listing()
+            )  # the run is whole before a late signal ends it
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
@@ -225,7 +228,6 @@ def fit(
         saving.close()
         if profile is not None:
             profile.close()
-    run.record("unreadable_images", loader.unreadable.listing())
     accelerator.wait_for_everyone()
     return cast(T, stepper.whole())
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from signal import SIGALRM, SIGINT
+from signal import SIGALRM, SIGINT, raise_signal
 from types import FrameType
 
 import psutil
@@ -94,7 +94,8 @@ def stop_requests(device: torch.device | None = None, max_time: str | None = Non
     """While it is entered, signals are noted instead of ending the process; so is the end of ``max_time``.
 
     SystemExit where a signal came and training failed at the same time: whoever goes on with something else where
-    training fails is to stop.
+    training fails is to stop. A signal that came too late to end training, as while the last checkpoint was written, is
+    sent again where training is over: a scheduler sends it once, and what follows may take long.
     """
     wish = StopRequest(device, None if max_time is None else seconds(max_time) - age())
     try:
@@ -110,6 +111,8 @@ def stop_requests(device: torch.device | None = None, max_time: str | None = Non
             raise
         write_line(f"error: {error}")
         raise SystemExit(128 + wish.received) from error
+    if wish.received not in (None, TIME_OVER):
+        raise_signal(wish.received)
 
 
 def leave(number: int, done: int, main: bool) -> None:

@@ -30,7 +30,8 @@ from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, StepOutput
 from ssl_vit.objectives.mae import MAE, mae_view
 from ssl_vit.runs.directory import RunDir
-from ssl_vit.training import launch, loop
+from ssl_vit.script import mistakes_told
+from ssl_vit.training import launch, loop, stopping
 from torch import Tensor, nn
 
 MODEL = ResolvedModel("vit_tiny_patch16_224", 8, 2, 16, 2, 2, "sincos", "mean")
@@ -171,6 +172,46 @@ def test_a_wish_to_stop_is_not_lost_where_training_fails(
     assert "which is saved" not in said
     assert not (tmp_path / "checkpoints").exists()
     assert [m["step"] for m in metrics(tmp_path)] == [2, 4]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)])
+def test_a_signal_during_the_last_save_is_not_lost_and_the_run_is_complete(
+    number: signal.Signals, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    save = loop.Saving.save
+
+    def signalled(self: loop.Saving, step: int) -> None:
+        save(self, step)
+        if step == 12:
+            os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
+    whole, went_on = build(), list[str]()
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped, mistakes_told():
+        patch.setattr(loop.Saving, "save", signalled)
+        run(tmp_path, whole)
+        went_on.append("evaluation")
+    assert (stopped.value.code, went_on) == (status, [])
+    assert capsys.readouterr().err.count("the same command continues") == 1
+    assert json.loads((tmp_path / "environment.json").read_text())["unreadable_images"] == []
+    before = (tmp_path / "metrics.jsonl").read_text()
+    again = build(seed=5)
+    again.fail_at = 0  # any step would fail
+    assert equal(whole, run(tmp_path, again))
+    assert (tmp_path / "metrics.jsonl").read_text() == before
+    assert "already complete" in capsys.readouterr().out
+
+
+def test_the_end_of_the_time_is_no_signal_to_send_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "age", lambda: 1e12)
+    sent = list[int]()
+    monkeypatch.setattr(stopping, "raise_signal", sent.append)
+    for noted in (None, signal.SIGTERM):
+        with stopping.stop_requests(max_time="1h") as wish:
+            wish.received = noted
+            assert wish.heard() == (noted or stopping.TIME_OVER)
+    assert sent == [signal.SIGTERM]  # nobody has sent the other
 
 
 def test_a_finished_run_is_not_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
