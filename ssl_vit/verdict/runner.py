@@ -54,6 +54,7 @@ class Runner:
         self.began = time.monotonic() if began is None else began
         self.engine = engine if engine or not jobs else Local([{"OMP_NUM_THREADS": "1"}] * jobs)
         self.before, self.worked = (0.0, 0), False
+        self._ended: float | None = None
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             told = loads((folder / "time.json").read_text())
             self.before = float(told["seconds"]), int(told["sessions"])
@@ -68,8 +69,13 @@ class Runner:
         return self.before[0] + time.monotonic() - self.began
 
     def taken(self) -> tuple[float, int]:
-        """Seconds and sessions of work; a session that found everything done is none."""
-        return (self.elapsed(), self.sessions) if self.worked else self.before
+        """Seconds and sessions of work; a session that found everything done is none.
+
+        What is told once is what is written down: the next session says the same.
+        """
+        if self._ended is None:
+            self._ended = self.elapsed()
+        return (self._ended, self.sessions) if self.worked else self.before
 
     def agreed(self) -> float:
         """The same as the main process counts it, so that all take the same way (every process must call)."""
@@ -89,6 +95,7 @@ class Runner:
         """
         todo = [task for task in tasks if not self.is_done(task)]
         self.worked = self.worked or bool(todo)
+        self._ended = None if todo else self._ended
         dist.meet()  # all processes have looked before any is done
         if self.engine is None:
             for task in todo:
@@ -122,7 +129,7 @@ class Runner:
     def note_time(self) -> None:
         """Writes how long all sessions have worked."""
         if self.main:
-            told = {"seconds": self.elapsed(), "sessions": self.sessions}
+            told = {"seconds": self.elapsed() if self._ended is None else self._ended, "sessions": self.sessions}
             write_atomically(self.folder / "time.json", json.dumps(told) + "\n")
 
     def close(self) -> None:

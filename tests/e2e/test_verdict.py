@@ -211,7 +211,7 @@ def test_an_engine_makes_the_same_numbers(executor: list[str], here: Path, launc
 
 
 def test_networks_and_public_weights_on_images_that_leak(script, launched, tmp_path: Path) -> None:
-    save_images(tmp_path / "images" / "train", {"a": 40, "b": 40})
+    save_images(tmp_path / "images" / "train", {"a": 42, "b": 42})
     save_images(tmp_path / "images" / "test", {"a": 12, "b": 12}, seed=1)
     copied = tmp_path / "images" / "train" / "a" / "00.png"
     copied.write_bytes((tmp_path / "images" / "test" / "b" / "03.png").read_bytes())
@@ -224,7 +224,7 @@ def test_networks_and_public_weights_on_images_that_leak(script, launched, tmp_p
     made = tmp_path / "v"
     about = told(made / "verdict.json")
     # The image that shows a test image is left out, and the verdict goes on.
-    assert (about["data"]["pool"], about["data"]["train"], about["data"]["test"]) == (79, 79, 24)
+    assert (about["data"]["pool"], about["data"]["train"], about["data"]["test"]) == (83, 83, 24)
     leaks = told(made / "leaks.json")
     assert (leaks["affected"], leaks["findings"]) == ([], [])
     assert "test image" not in " ".join(
@@ -234,12 +234,12 @@ def test_networks_and_public_weights_on_images_that_leak(script, launched, tmp_p
     assert set(about["methods"]) == starts and not about["left_out"]
     assert about["methods"]["lejepa@hybrid"]["network"].startswith("hybrid_m")
     results = {path.stem for path in (made / "results").glob("*.json")}
-    trained = {f"{s}-train-79-labels-draw-0" for s in starts - {"pixels"}}
+    trained = {f"{s}-train-83-labels-draw-0" for s in starts - {"pixels"}}
     probed = {f"{s}-{use}-10-labels-draw-1" for s in starts - {"scratch", "hybrid"} for use in ("knn", "linear")}
-    assert trained | probed | {f"{s}-train-matched-79-labels-draw-1" for s in ("scratch", "hybrid")} <= results
+    assert trained | probed | {f"{s}-train-matched-83-labels-draw-1" for s in ("scratch", "hybrid")} <= results
     runs = about["methods"]["lejepa@public"]["pretraining"]
     assert len(runs) == 1 and "--model.weights" in runs[0]["command"]
-    flops = [told(made / "results" / f"{name}-79-labels-draw-0.json")["verdict"]["cost"]["flops"]
+    flops = [told(made / "results" / f"{name}-83-labels-draw-0.json")["verdict"]["cost"]["flops"]
              for name in ("hybrid-train-matched", "lejepa@hybrid-train")]  # fmt: skip
     assert flops[0] >= flops[1] + about["methods"]["lejepa@hybrid"]["pretraining"][0]["flops"]
     assert (made / "report.html").exists()

@@ -215,3 +215,16 @@ def test_other_processes_write_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"count-0\.json is missing"):  # the main process would have written it
         runner.run(tasks(tmp_path, range(1)))
     assert not (tmp_path / "units").exists()
+
+
+def test_what_is_told_of_the_time_is_what_the_next_session_says(tmp_path: Path) -> None:
+    """A page that was made once must not differ by the moments between it and the end."""
+    runner = Runner(tmp_path, 0, True)
+    runner.run(tasks(tmp_path, range(1)))
+    told = runner.taken()
+    runner.close()
+    again = Runner(tmp_path, 0, True)
+    again.run(tasks(tmp_path, range(1)))
+    assert again.taken() == told and told[0] > 0
+    again.run(tasks(tmp_path, range(2)))
+    assert again.taken()[0] > told[0]
