@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import TextIO
+from typing import Any
 
 _SAID: set[str] = set()
 
@@ -30,11 +30,11 @@ def write_line(text: str) -> None:
         _drop(sys.stderr)
 
 
-def settle(stream: TextIO) -> None:
+def settle(stream: Any) -> None:
     """Writes what a stream still holds, or forgets it where the disk is full.
 
     Args:
-        stream: Such as stdout.
+        stream: Of text, such as stdout, or what stands in its place.
 
     Raises:
         BrokenPipeError: Where nobody reads it any more, which is another matter.
@@ -47,7 +47,7 @@ def settle(stream: TextIO) -> None:
         _drop(stream)
 
 
-def _drop(stream: TextIO) -> None:
+def _drop(stream: Any) -> None:
     """Forgets what a stream could not write: Python would try again at its end, and end with status 120."""
     with suppress(OSError):
         number = stream.fileno()
