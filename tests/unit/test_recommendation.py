@@ -169,6 +169,8 @@ def attributed(*gains: tuple[int, float | None, float | None]) -> list[Attributi
         ("top1", [(10, None, None), (100, 9.0, 0.01), (1000, 0.2, 0.8)],
          "Pre-training pays with 100 labels, and not clearly with 1,000."),  # of 10 nothing is known
         ("top1", [(10, 9.0, 0.01), (100, 0.2, 0.8)], "Pre-training pays only below about 100 labels."),
+        ("top1", [(10, None, None), (100, 9.0, 0.01)],
+         "Pre-training pays with 100 labels; of other numbers nothing can be said."),
         ("top1", [(10, 9.0, 0.01), (100, 4.0, 0.2)], "Pre-training pays clearly only below about 100 labels."),
         ("r2", [(10, 0.4, 0.01), (100, 0.3, 0.2)], "Pre-training pays clearly only below about 100 labels."),
         ("top1", [(10, 9.0, 0.01), (100, -3.0, 0.001), (1000, 2.0, 0.01)],

@@ -257,7 +257,9 @@ def _pays(found: Sequence[Attribution], metric: Metric, indifferent: float) -> s
     if not pays:
         return f"No gain from pre-training was found with any number of labels{where}{loss}."
     if not rest:
-        return f"Pre-training pays with every number of labels{where}."
+        if whole:
+            return "Pre-training pays with every number of labels."
+        return f"Pre-training pays with {_numbers(pays)} labels; of other numbers nothing can be said."
     if max(pays) < min(rest) and whole:
         sure = all((one.gain or 0) <= indifferent for one in judged if one.labels == min(rest))
         words = "Pre-training pays only" if sure else "Pre-training pays clearly only"
