@@ -75,7 +75,10 @@ def broken(items: Iterable[Item], start: str = "") -> tuple[str, ...]:
 
 
 def baseline_of(start: str) -> str:
-    """Whom a start is compared with: the same network from scratch; public weights with the ViT, if it is that one."""
+    """Whom a start is compared with: the same network from scratch; public weights with the ViT, if it is that one.
+
+    A network that is trained from scratch is its own.
+    """
     own = from_scratch(start)
     return BASELINE if own == PUBLIC else own
 
@@ -112,12 +115,12 @@ def _protocol(verdict: Verdict, pretrained: Sequence[str]) -> Item:
     claim = "Same training data, augmentation and rules (length is tuned per method)"
     bases = dict.fromkeys((BASELINE, *map(baseline_of, pretrained)))
     found = {start: verdict.trained(start) for start in (*bases, *pretrained)}
-    trained = [start for start in found if found[start] and found[_baseline_or_itself(start)]]
+    trained = [start for start in found if found[start] and found[baseline_of(start)]]
     if trained[:1] != [BASELINE] or not any(start in pretrained for start in trained):
         return Item(claim, None, "fine-tuning and training from scratch are not both there")
     words, rules = dict[str, str](), dict[str, list[str]]()
     for start in trained:
-        first = found[_baseline_or_itself(start)][0].result
+        first = found[baseline_of(start)][0].result
         rules.setdefault(first.protocol_hash, []).append(start)
         other = next((s.result for s in found[start] if s.result.protocol_hash != first.protocol_hash), None)
         if other is not None:
@@ -126,10 +129,6 @@ def _protocol(verdict: Verdict, pretrained: Sequence[str]) -> Item:
         said = "; ".join(f"{_names(verdict, starts)}: one protocol, {rule}" for rule, starts in rules.items())
         return Item(claim, True, said)
     return Item(claim, False, f"their protocols differ; {'; '.join(words.values())}", each=dict.fromkeys(words, ""))
-
-
-def _baseline_or_itself(start: str) -> str:
-    return baseline_of(start) if start_called(start).pretrained else start
 
 
 def _tuning(verdict: Verdict, compared: Sequence[str]) -> list[Item]:

@@ -148,8 +148,7 @@ def _with_images(verdict: Verdict, one: Advice) -> Advice:
     own, (least, most) = interval_of(scores, verdict.clusters), METRICS[verdict.about["metric"]].bounds
     if own.low is None or own.high is None:
         return one
-    low, high = (one.expected + min(end, 0.0) if k == 0 else one.expected + max(end, 0.0)
-                 for k, end in enumerate((own.low - own.estimate, own.high - own.estimate)))  # fmt: skip
+    low, high = one.expected - (own.estimate - own.low), one.expected + (own.high - own.estimate)
     return one._replace(low=max(least, min(one.low, low)), high=min(most, max(one.high, high)))
 
 

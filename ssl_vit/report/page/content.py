@@ -57,8 +57,8 @@ def build(verdict: Verdict, found: Recommendation | None = None) -> Page:
     found = found or recommend(verdict)
     commands, learned = facts.commands(verdict), without_failed(verdict)
     sections: list[tuple[str, str, Iterable[Block | None]]] = [
-        ("curves", "Over the number of labels", _curves(verdict, found)),
-        ("attribution", "Is it pre-training?", _attribution(verdict, found)),
+        ("curves", "Over the number of labels", _curves(verdict, learned, found)),
+        ("attribution", "Is it pre-training?", _attribution(verdict, learned, found)),
         ("cost", "Cost", [tables.cost_rows(verdict)]),
         ("leaks", "Leak guard", leak_blocks(verdict.leaks)),
         ("pictures", "Pictures", _pictures(verdict)),
@@ -98,8 +98,7 @@ def _choice(verdict: Verdict, one: Advice) -> Choice:
     )  # fmt: skip
 
 
-def _curves(verdict: Verdict, found: Recommendation) -> list[Block | None]:
-    learned = without_failed(verdict)
+def _curves(verdict: Verdict, learned: Verdict, found: Recommendation) -> list[Block | None]:
     return [
         plots.curves(learned, found.advice),
         Words(_BANDS, note=True),
@@ -109,10 +108,10 @@ def _curves(verdict: Verdict, found: Recommendation) -> list[Block | None]:
     ]
 
 
-def _attribution(verdict: Verdict, found: Recommendation) -> list[Block | None]:
+def _attribution(verdict: Verdict, learned: Verdict, found: Recommendation) -> list[Block | None]:
     chart = plots.attribution(verdict, found.attributions)
     rows = tables.attribution_rows(verdict, found.attributions)
-    saved = savings_rows(verdict, savings(without_failed(verdict)))
+    saved = savings_rows(verdict, savings(learned))
     return [chart, Words(_COMPARED, note=True) if chart else None, rows, *map(Words, found.refused), saved]
 
 
