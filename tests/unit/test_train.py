@@ -106,6 +106,17 @@ def test_accumulation_equals_one_large_batch(tmp_path: Path) -> None:
         assert x["loss"] == pytest.approx(y["loss"], abs=1e-12)  # the mean over micro-batches, not the last one
 
 
+def repeated(folder: Path, capsys: pytest.CaptureFixture[str]) -> MAE:
+    """A run that is complete, typed again: nothing is trained, and its files stay."""
+    before = (folder / "metrics.jsonl").read_text()
+    again = build(seed=5)
+    again.fail_at = 0  # any step would fail
+    found = run(folder, again)
+    assert (folder / "metrics.jsonl").read_text() == before
+    assert "already complete" in capsys.readouterr().out
+    return found
+
+
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGHUP, 75), (signal.SIGINT, 130)]
 )
@@ -195,12 +206,7 @@ def test_a_signal_during_the_last_save_is_not_lost_and_the_run_is_complete(
     assert (stopped.value.code, went_on) == (status, [])
     assert capsys.readouterr().err.count("the same command continues") == 1
     assert json.loads((tmp_path / "environment.json").read_text())["unreadable_images"] == []
-    before = (tmp_path / "metrics.jsonl").read_text()
-    again = build(seed=5)
-    again.fail_at = 0  # any step would fail
-    assert equal(whole, run(tmp_path, again))
-    assert (tmp_path / "metrics.jsonl").read_text() == before
-    assert "already complete" in capsys.readouterr().out
+    assert equal(whole, repeated(tmp_path, capsys))
 
 
 def test_the_end_of_the_time_is_no_signal_to_send_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,12 +222,7 @@ def test_the_end_of_the_time_is_no_signal_to_send_again(monkeypatch: pytest.Monk
 
 def test_a_finished_run_is_not_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = run(tmp_path)
-    before = (tmp_path / "metrics.jsonl").read_text()
-    again = build(seed=5)
-    again.fail_at = 0  # any step would fail
-    assert equal(first, run(tmp_path, again))
-    assert (tmp_path / "metrics.jsonl").read_text() == before
-    assert "already complete" in capsys.readouterr().out
+    assert equal(first, repeated(tmp_path, capsys))
 
 
 def test_a_shorter_run_than_already_trained_is_refused(tmp_path: Path) -> None:
