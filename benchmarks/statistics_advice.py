@@ -342,6 +342,8 @@ def attributed(world: Tables, made: int, ours: int, rng: np.random.Generator, ti
             named = true[found.way] - true[found.against]
             add("covered", 100.0 * (found.low <= gap <= found.high))
             add("covered, named", 100.0 * (found.low <= named <= found.high))
+            add("claims", 100.0 * (found.low > 0 or found.high < 0))
+            add("false", 100.0 * ((found.low > 0 and gap <= 0) or (found.high < 0 and gap >= 0)))
             add("bias", found.gain - gap)
             add("width", (found.high - found.low) / 2)
             if not world.failing:
@@ -424,6 +426,8 @@ def short(parts: dict[str, Any]) -> list[tuple[str, ...]]:
         ("an attribution less the truth, on average", f"{ends('attribution', 'bias', '+')} points"),
         ("the same, one way with pre-training against seven equal ones",
          f"{one['bias']:+.1f} points (chosen where it is judged {one['bias, plain']:+.1f})"),
+        ("attributions that claim a gain or a loss where there is none or its opposite, and that claim any",
+         f"{ends('attribution', 'false')} % of cases, {ends('attribution', 'claims')} %"),
         ("attributions of two draws or two pre-training seeds that claim anything", f"{told:.0f} %"),
         ("looking after every draw: tables with a way called the best that is more than a point worse",
          most("false", "looks", "recorded")),
@@ -471,14 +475,16 @@ def report(parts: dict[str, Any]) -> list[str]:
         "## Attribution", "",
         "The best of six ways with pre-training (or of one) less the best of seven without. \"Told\": numbers of "
         "labels at which anything is claimed. \"Covered\": how often the 95 % interval holds what the best is truly "
-        "better by; \"named\": what the two named ways truly differ by. Plain is the interval of the two that lead, "
-        "chosen on what they are judged on.", "",
+        "better by; \"named\": what the two named ways truly differ by. \"Claims\": how often it leaves 0 out; "
+        "\"false\": and the truth is 0 or on its other side. Plain is the interval of the two that lead, chosen on "
+        "what they are judged on.", "",
         *table(
-            ("tables", "draws", "ways", "told", "covered", "covered, named", "bias", "±", "covered, plain",
-             "bias, plain"),
+            ("tables", "draws", "ways", "told", "covered", "covered, named", "claims", "false", "bias", "±",
+             "covered, plain", "bias, plain"),
             [(r["name"], str(r["draws"]), str(r["ways"]), f"{r['told']:.0f}",
               f"**{r['covered']:.1f}**" if "covered" in r else "",
-              *(number(r.get(k)) for k in ("covered, named", "bias", "width", "covered, plain", "bias, plain")))
+              *(number(r.get(k)) for k in ("covered, named", "claims", "false", "bias", "width", "covered, plain",
+                                           "bias, plain")))
              for r in parts["attribution"]],
         ), "",
         made_by(parts["about"], ("numpy", "scipy")),

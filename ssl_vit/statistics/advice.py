@@ -202,6 +202,10 @@ def attribute(
     of which that mean's own spread shows too little. So the interval has the spread of the two ways that lead, which
     counts as no less than is usual of all pairs that were chosen anywhere.
 
+    A side of several nearly equal ways loses by choosing on other images: what is best there is seldom best here. The
+    two ways that lead do not lose so. Where the one says a gain and the other none, there is none: the interval goes
+    around both differences, and p is that of the smaller one.
+
     Args:
         labels: The number of labels.
         trained: What was tried with pre-training, at least one way.
@@ -223,11 +227,13 @@ def attribute(
     pairs = [leading, *([one, other] for one in first for other in second if (one.way, other.way) != (way, against))]
     gaps = [gap for pair in pairs if len((gap := _less(*pair)).draws) >= DRAWS]
     found = shared_spread(_estimates(gaps, groups, span))
-    found = found._replace(estimate=np.full_like(found.estimate, ours - theirs))
-    gain, margin, p = (float(part[0]) for part in (found.estimate, found.margin, found.p))
+    gain, plain, margin = ours - theirs, float(found.estimate[0]), float(found.margin[0])
     if not margin:
         return Attribution(labels, None, refused="the difference is the same in every draw", way=way, against=against)
-    return Attribution(labels, gain, gain - margin, gain + margin, p, way=way, against=against)
+    low, high = min(gain, plain), max(gain, plain)
+    smaller = min(max(low, 0.0), high)  # 0 between a gain and a loss
+    p = float(found._replace(estimate=np.full_like(found.estimate, smaller)).p[0])
+    return Attribution(labels, gain, low - margin, high + margin, p, way=way, against=against)
 
 
 def spent(draws: int, most: int) -> float:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 from ssl_vit.statistics.advice import ALPHA, Advice, Tried, Way, advise, attribute, failures, spent, too_few
+from ssl_vit.statistics.contributions import blocks_of
 from ssl_vit.statistics.looks import worth_a_draw
 
 KNN, PROBE, TUNED = (Way("mae", use) for use in ("knn", "linear", "train"))
@@ -183,6 +184,17 @@ def test_the_better_of_two_equal_baselines_is_not_favoured_by_the_images_it_is_j
         naive.append(ours.mean - max(one.mean for one in theirs))
     assert np.mean(naive) < -1.2, "the simulation notices what choosing does"
     assert abs(np.mean(crossed)) < 3 * np.std(crossed) / np.sqrt(150) + 0.1
+
+
+def test_what_choosing_among_equal_ways_costs_is_no_gain() -> None:
+    """Each of four ways is wrong in one image, of another quarter, where the other three quarters say to use it."""
+    right = np.full((5, 400), 100.0)
+    others = [Tried(Way(f"cnn@{k}", "train"), right.copy(), np.arange(5)) for k in range(4)]
+    for k, one in enumerate(others):
+        one.units[:, np.flatnonzero(blocks_of(400, None) % 4 == k)[0]] = 0
+    found = attribute(10, [Tried(PIXELS, right, np.arange(5))], others)
+    assert found.gain == pytest.approx(1.0), "an image of every quarter"
+    assert found.low is not None and found.p is not None and found.low < 0 and found.p > ALPHA, "one image, in truth"
 
 
 def test_draws_of_one_pretraining_do_not_choose_for_each_other() -> None:
