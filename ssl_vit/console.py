@@ -160,7 +160,10 @@ def _launch(processes: int, words: list[str], open_threads: bool) -> None:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    from ssl_vit.training.joining import refuse_lost_gpus
+
     if not _gpus():
+        refuse_lost_gpus()
         os.environ["ACCELERATE_USE_CPU"] = "1"  # Accelerate looks for GPUs otherwise, and starts jobs of one process
     if open_threads:
         os.environ[_OPEN] = "1"

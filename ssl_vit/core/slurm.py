@@ -101,6 +101,16 @@ def adopt() -> Task | None:
     return found
 
 
+def gpus(variables: Mapping[str, str] = os.environ) -> int:
+    """How many GPUs of this node SLURM has given this process's job or step; 0 outside SLURM.
+
+    Args:
+        variables: The environment.
+    """
+    listed = [name for name in variables.get("SLURM_STEP_GPUS", "").split(",") if name]
+    return _number(variables, "SLURM_GPUS_ON_NODE") or len(listed)
+
+
 def first_host(nodes: str) -> str:
     """The first of a list of nodes.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -19,7 +20,8 @@ from torch.distributed.rendezvous import register_rendezvous_handler, rendezvous
 
 from ssl_vit.core import slurm
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.notices import say_once
+from ssl_vit.core.notices import say_once, write_line
+from ssl_vit.core.signals import REQUEUE
 
 _FSDP = "ACCELERATE_USE_FSDP"
 _ENGINES = {
@@ -36,9 +38,11 @@ def joined(mixed_precision: str) -> Accelerator:
         mixed_precision: For Accelerate.
 
     Raises:
-        UserError: Where another engine is chosen than data parallelism, or the tasks of ``srun`` do not meet.
+        UserError: Where another engine is chosen than data parallelism, SLURM's GPUs cannot be used, or the tasks of
+            ``srun`` do not meet.
     """
     refuse_engines()
+    refuse_lost_gpus()
     _take_over_sharding()
     task = slurm.adopted
     if task is not None:
@@ -140,6 +144,31 @@ def refuse_engines() -> None:
             "accelerate config has FSDP keep weights in the machine's memory (fsdp_offload_params); leave that out: "
             "gradients are clipped and averaged on the device"
         )
+
+
+def refuse_lost_gpus() -> None:
+    """Stops where SLURM has given GPUs and torch sees none: on the CPU a run would take weeks, and be another run.
+
+    A job that SLURM has started again had its GPUs before: it ends with the status on which it is started elsewhere.
+
+    Raises:
+        UserError: Naming the node, and what to do.
+        SystemExit: With status 75, of a job that was started again.
+    """
+    gpus = slurm.gpus()
+    left_aside = _is_on("ACCELERATE_USE_CPU") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    if not gpus or left_aside or torch.accelerator.is_available():
+        return
+    made_for = torch.version.cuda or torch.version.hip
+    why = f"made for CUDA or ROCm {made_for}: see what nvidia-smi says there" if made_for else "made for CPUs alone"
+    message = (
+        f"SLURM has given this job {gpus} GPU(s) of {os.environ.get('SLURMD_NODENAME', platform.node())}, and torch "
+        f"{torch.__version__} sees none (it is {why}); set ACCELERATE_USE_CPU=1 to compute on the CPU"
+    )
+    if slurm.job()[1]:
+        write_line(f"error: {message}")
+        raise SystemExit(REQUEUE)
+    raise UserError(message)
 
 
 _chosen: dict[str, bool] = {}

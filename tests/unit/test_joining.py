@@ -1,4 +1,4 @@
-"""Engines that split the network are refused by name, before anything is joined."""
+"""What is refused before anything is joined: engines that split the network, lost GPUs; and how processes meet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch.distributed as dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.training import joining
-from ssl_vit.training.joining import agree, refuse_engines
+from ssl_vit.training.joining import agree, refuse_engines, refuse_lost_gpus
 from torch._C._distributed_c10d import HashStore
 
 
@@ -38,6 +38,31 @@ def test_sharding_is_of_version_2_and_on_the_device(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("FSDP_OFFLOAD_PARAMS", "true")
     with pytest.raises(UserError, match="fsdp_offload_params"):
         refuse_engines()
+
+
+def test_gpus_of_slurm_that_torch_does_not_see_are_not_replaced_by_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    for name in ("ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES", "SLURM_RESTART_COUNT", "SLURM_STEP_GPUS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "0")
+    refuse_lost_gpus()
+    monkeypatch.setenv("SLURM_STEP_GPUS", "0,3")
+    monkeypatch.setenv("SLURMD_NODENAME", "gpu07")
+    words = r"SLURM has given this job 2 GPU\(s\) of gpu07, and torch .* sees none .*; set ACCELERATE_USE_CPU=1"
+    with pytest.raises(UserError, match=words):
+        joining.joined("no")
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    with pytest.raises(SystemExit) as end:
+        refuse_lost_gpus()
+    assert end.value.code == 75 and "of gpu07" in capsys.readouterr().err
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # a person leaves them aside
+    refuse_lost_gpus()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    refuse_lost_gpus()
 
 
 def test_what_accelerate_was_told_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
