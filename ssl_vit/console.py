@@ -175,9 +175,9 @@ def _launch(processes: int, words: list[str], open_threads: bool) -> None:
     given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     logging.disable(logging.ERROR)  # here, where nothing is computed
     arguments = launch_command_parser().parse_args([*given, "--multi_gpu", "--module", "ssl_vit", *words])
-    arguments.signals_to_handle = "SIGINT,SIGQUIT"  # torch would end the processes after 30 s, saved or not
+    arguments.signals_to_handle = "SIGQUIT"  # torch would end the processes after 30 s, saved or not
     try:
-        with signals.handled(_tell):
+        with signals.handled(_tell, (*signals.ENDING, signal.SIGINT)):
             launch_command(arguments)
     except ChildFailedError as error:
         rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
@@ -190,7 +190,10 @@ def _launch(processes: int, words: list[str], open_threads: bool) -> None:
 
 
 def _tell(number: int, frame: FrameType | None) -> None:
-    """A signal for the job goes to its processes, which save, and whose status this one takes over."""
+    """A signal for the job goes to its processes, which save, and whose status this one takes over.
+
+    Ctrl-C, too: torch's launcher starts them in a session of their own, where no terminal reaches them.
+    """
     for child in psutil.Process().children():
         with suppress(psutil.Error):
             child.send_signal(number)

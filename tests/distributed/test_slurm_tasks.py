@@ -115,26 +115,42 @@ def test_engines_that_split_the_network_are_refused(variable: str, told: str, wa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+FROM_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "typed"),
+    [(signal.SIGUSR1, 75, False), (signal.SIGTERM, 75, False), (signal.SIGINT, 130, True)],
+)  # fmt: skip
 def test_a_signal_for_the_command_goes_to_its_processes(
-    number: signal.Signals, tmp_path: Path, small: list[str]
+    number: signal.Signals, status: int, typed: bool, tmp_path: Path, small: list[str]
 ) -> None:
-    """As where SLURM knows one task, which has started a process per GPU."""
+    """As where SLURM knows one task, which has started a process per GPU; or a person types Ctrl-C in a terminal."""
     words = ["mae", "--processes", "2", *small, "--fit.epochs", "1000", "--fit.log_every", "1", "--run.dir", "run"]
     environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    begin = [sys.executable, "-c", FROM_TERMINAL] if typed else []
+    keys, terminal = os.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "ssl_vit", *words], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
-        text=True, env=environment | {"ACCELERATE_USE_CPU": "1", "PYTHONPATH": str(ROOT)},
+        [*begin, sys.executable, "-m", "ssl_vit", *words], cwd=tmp_path, stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, stdin=terminal, start_new_session=True, text=True,
+        env=environment | {"ACCELERATE_USE_CPU": "1", "PYTHONPATH": str(ROOT)},
     ) as command:  # fmt: skip
         assert command.stderr
         said = []
         for line in command.stderr:
             said.append(line)
             if line.startswith("step "):
-                command.send_signal(number)
+                if typed:
+                    os.write(keys, b"\x03")
+                else:
+                    command.send_signal(number)
                 break
         said += command.stderr.readlines()
-    assert command.returncode == 75, "".join(said)
+    os.close(keys)
+    os.close(terminal)
+    assert command.returncode == status, "".join(said)
     assert sum("which is saved; the same command continues" in line for line in said) == 1
     assert not any("Traceback" in line for line in said)
     assert list((tmp_path / "run" / "checkpoints").glob("*.sha256"))
