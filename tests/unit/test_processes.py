@@ -440,3 +440,29 @@ def test_no_process_outlives_the_one_that_started_it(end: str, status: int) -> N
     assert ended == status, said
     gone, alive = psutil.wait_procs(workers, timeout=300)
     assert len(gone) == 2 and not alive
+
+
+SPAWNED = """
+import atexit, gc, multiprocessing, os
+from ssl_vit.data.loading.processes import in_processes
+
+class Work:
+    def __getitem__(self, key):
+        return key
+
+atexit.register(lambda: os.write(1, b"%d put aside\\n" % gc.get_freeze_count()))
+if __name__ == "__main__":
+    multiprocessing.set_start_method("spawn")
+    assert list(in_processes(Work(), range(3), 1)) == [0, 1, 2]
+"""
+
+
+@pytest.mark.processes
+def test_a_process_that_was_not_forked_cleans_up_at_its_end(tmp_path: Path) -> None:
+    """Or libraries that were imported in it say that they leak."""
+    (tmp_path / "spawned.py").write_text(SPAWNED)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "spawned.py")], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "0 put aside\n" * 2), done.stderr

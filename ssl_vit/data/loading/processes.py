@@ -9,6 +9,7 @@ signals tell, no image is to blame: the run ends, and says so.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import multiprocessing
 import os
@@ -281,6 +282,7 @@ def _serve(work: Work[Any], pipe: Connection, names: SharedArray, slot: int, kno
     """What a loader process does."""
     # Garbage of the process that was forked may hold tensors of a GPU: to free one here would end this process.
     gc.freeze()
+    atexit.register(gc.unfreeze)  # runs where nothing was forked: libraries say at the end what was not cleaned up
     gc.enable()
     # A signal to the whole group is for the main process, which stops after its step and then ends its loaders.
     signals.ignore()
