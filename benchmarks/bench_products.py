@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_bf16 import Case, steps_for
-from reports import RESULTS, about, machine, made_by, paragraph, same_command, write_parts
+from reports import RESULTS, about, machine, paragraph, same_command, write_parts
 
 CASES = (
     Case(8, 64, 2, 64, 4, 4), Case(32, 32, 4, 192, 12, 3), Case(224, 8, 16, 384, 12, 6), Case(384, 2, 16, 384, 12, 6),
@@ -54,7 +54,7 @@ def measured(case: Case, rounds: int) -> list[dict[str, Any]]:
     return rows
 
 
-def body(part: dict[str, Any]) -> list[str]:
+def body(_: str, part: dict[str, Any]) -> list[str]:
     """The rows of one kind of machine."""
     lines = [f"`--fit.products auto` takes {part['chosen']} here.", "",
              "| | network | batch | torch's own choice, ms | as here, ms | times as fast (quartiles) |",
@@ -64,7 +64,7 @@ def body(part: dict[str, Any]) -> list[str]:
         cells = " | ".join(f"{row['ms'][way]:.1f}" for way in WAYS)
         ratio = f"{row['ratio']:.2f} ({low:.2f} - {high:.2f})"
         lines.append(f"| {row['what']} | {row['case']} | {row['batch']} | {cells} | {ratio} |")
-    return [*lines, "", made_by(part["about"])]
+    return lines
 
 
 def summary(parts: dict[str, Any]) -> list[str]:

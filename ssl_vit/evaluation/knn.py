@@ -16,8 +16,10 @@ _ELEMENTS = 2**22
 """Similarities held at once on a CPU: few enough that most are selected from before they leave its cache."""
 _BLOCK = 2**14
 """Training images compared with at once on a CPU."""
-_SEEN = 3
+_SEEN = 1
 """Blocks after which few similarities of another one are among the largest, so that a bound leaves most of them out."""
+_KEPT = 2
+"""Times as many similarities above a bound as neighbours are wanted are kept before they are sorted out."""
 _SHORTEST = 1e-12
 _GROUP = 16
 """Similarities of a block whose largest is looked at for all of them on a CPU."""
@@ -99,31 +101,90 @@ def neighbours(
         queries: Features to search for.
         most: How many of them; no more than there are.
     """
-    wide = 1 if train.device.type == "cpu" else 8  # a GPU has no cache to stay in, but many cores to fill
+    cpu = train.device.type == "cpu"
+    wide = 1 if cpu else 8  # a GPU has no cache to stay in, but many cores to fill
     block = min(len(train), _BLOCK * wide)
     asked = F.normalize(queries, dim=1).split(max(1, _ELEMENTS * wide**2 // block))
-    best: list[tuple[Tensor, Tensor] | None] = [None] * len(asked)
+    best = [_Best(most, bounded=cpu) for _ in asked]
     held, unit = queries.new_empty(len(asked[0]), block), torch.empty_like(train[:block])
     for first in range(0, len(train), block):
         rows = train[first : first + block]
         length = rows.norm(dim=1, keepdim=True).clamp_min(_SHORTEST)
         bank = torch.div(rows, length, out=unit[: len(rows)]).T  # as F.normalize, in memory that is there already
-        for number, part in enumerate(asked):
-            value = torch.mm(part, bank, out=held[: len(part), : bank.shape[1]])
-            before = best[number]
-            if before is not None and wide == 1 and first >= max(_SEEN * block, most):
-                place = _larger(value, before[0].amin(dim=1, keepdim=True))
-            else:
-                place = _largest(value, min(most, value.shape[1]))
-            found = value.gather(1, place), place + first
-            if before is not None:
-                value, place = (torch.cat(pair, dim=1) for pair in zip(before, found, strict=True))
-                kept = _largest(value, min(most, value.shape[1]))
-                found = value.gather(1, kept), place.gather(1, kept)
-            best[number] = found
-    value, place = (torch.cat(parts) for parts in zip(*(pair for pair in best if pair is not None), strict=True))
+        for part, found in zip(asked, best, strict=True):
+            found.take(torch.mm(part, bank, out=held[: len(part), : bank.shape[1]]), first)
+    value, place = (torch.cat(parts) for parts in zip(*(found.all() for found in best), strict=True))
     value, order = value.sort(dim=1, descending=True)
     return value, place.gather(1, order)
+
+
+class _Best:
+    """The largest similarities of some queries so far, and where they are.
+
+    After a few blocks little of another one is larger than what is there. That little is put behind it as it comes,
+    and sorted out when there is no more room: that is cheaper than to select from every block.
+    """
+
+    def __init__(self, most: int, *, bounded: bool) -> None:
+        """Nothing yet; ``bounded`` is whether similarities below the least of the largest are left out unseen."""
+        self._most, self._bounded, self._blocks = most, bounded, 0
+        self._value, self._place = torch.empty(0), torch.empty(0, dtype=torch.int64)
+        self._filled = torch.empty(0, dtype=torch.int64)
+        """How much of every row of both is in use; empty where all is."""
+
+    def take(self, value: Float[Tensor, "q n"], first: int) -> None:
+        """Takes the similarities to a block of images, the first of which is at ``first``."""
+        seen, self._blocks = self._blocks, self._blocks + 1
+        if self._bounded and seen >= _SEEN and self._value.shape[1] >= self._most and self._put(value, first):
+            return
+        place = _largest(value, min(self._most, value.shape[1]))
+        found = value.gather(1, place), place + first
+        if not seen:
+            self._value, self._place = found
+            return
+        self.sort_out()
+        self._value, self._place = (
+            torch.cat(pair, dim=1) for pair in zip((self._value, self._place), found, strict=True)
+        )
+        self._keep(self._value.shape[1])
+
+    def all(self) -> tuple[Float[Tensor, "q k"], Int[Tensor, "q k"]]:
+        """The largest and where they are, in no order."""
+        self.sort_out()
+        return self._value, self._place
+
+    def sort_out(self) -> None:
+        """Keeps the largest alone of what was put behind them."""
+        if len(self._filled):
+            used, self._filled = int(self._filled.amax()), self._filled[:0]
+            self._keep(used)
+
+    def _keep(self, used: int) -> None:
+        kept = _largest(self._value[:, :used], min(self._most, used))
+        self._value, self._place = self._value.gather(1, kept), self._place.gather(1, kept)
+
+    def _put(self, value: Float[Tensor, "q n"], first: int) -> bool:
+        """Puts what may be among the largest behind them; False where that is too much, and nothing was put."""
+        for _ in range(2):
+            if not len(self._filled):
+                self._open()
+            row, column, above = _above(value, self._bound)
+            count = row.bincount(minlength=len(value))
+            if int((self._filled + count).amax()) <= self._value.shape[1]:
+                slot = torch.arange(len(row)) + (self._filled - count.cumsum(0) + count)[row]
+                self._value[row, slot], self._place[row, slot] = above, column + first
+                self._filled += count
+                return True
+            self.sort_out()
+        return False
+
+    def _open(self) -> None:
+        """Makes room behind the largest."""
+        self._bound = self._value.amin(dim=1, keepdim=True)
+        room = (len(self._value), _KEPT * self._most)
+        self._value = torch.cat([self._value, self._value.new_full(room, -math.inf)], dim=1)
+        self._place = torch.cat([self._place, self._place.new_zeros(room)], dim=1)
+        self._filled = torch.full((room[0],), self._most)
 
 
 def _largest(values: Float[Tensor, "q n"], k: int) -> Int[Tensor, "q k"]:
@@ -143,20 +204,26 @@ def _largest(values: Float[Tensor, "q n"], k: int) -> Int[Tensor, "q k"]:
     return torch.where(place < groups * k, group.gather(1, place % k) + place // k * m, place + groups * (m - k))
 
 
-def _larger(values: Float[Tensor, "q n"], bound: Float[Tensor, "q 1"]) -> Int[Tensor, "q c"]:
-    """Positions of all values above a row's bound, and of some others: as many in every row.
+def _above(
+    values: Float[Tensor, "q n"], bound: Float[Tensor, "q 1"]
+) -> tuple[Int[Tensor, " c"], Int[Tensor, " c"], Float[Tensor, " c"]]:
+    """All values above their row's bound: rows, in their order, columns, and the values.
 
-    Columns j, j + m, j + 2m... are a group, as in ``_largest``. Of most blocks few groups hold something that is nearer
-    than the neighbours found before, so that little is gathered and sorted out.
+    Columns j, j + m, j + 2m... are a group, as in ``_largest``: few groups hold something that is, and only those are
+    looked through (and the last columns, where groups do not come out even).
     """
     groups = min(_GROUP, values.shape[1])
     m = values.shape[1] // groups
-    grouped, rest = values[:, : groups * m].unflatten(1, (groups, m)), torch.arange(groups * m, values.shape[1])
-    largest = grouped.amax(dim=1)
-    count = int((largest > bound).sum(dim=1).amax())
-    chosen = _select(largest, count) if count else largest.new_empty((len(values), 0), dtype=torch.int64)
-    inside = chosen[:, None] + m * torch.arange(groups)[:, None]
-    return torch.cat([inside.flatten(1), rest.expand(len(values), -1)], dim=1)
+    grouped, rest = values[:, : groups * m].unflatten(1, (groups, m)), values[:, groups * m :]
+    row, group = (grouped.amax(dim=1) > bound).nonzero(as_tuple=True)
+    inside = grouped[row, :, group]
+    one, member = (inside > bound[row]).nonzero(as_tuple=True)
+    row, column, value = row[one], member * m + group[one], inside[one, member]
+    if rest.shape[1]:
+        more, last = (rest > bound).nonzero(as_tuple=True)
+        row, order = torch.cat([row, more]).sort(stable=True)
+        column, value = (torch.cat(pair)[order] for pair in ((column, last + groups * m), (value, rest[more, last])))
+    return row, column, value
 
 
 def _select(values: Float[Tensor, "q n"], k: int) -> Int[Tensor, "q k"]:

@@ -90,13 +90,13 @@ def test_blocks_and_groups_change_nothing(block: int, elements: int, monkeypatch
 
 @pytest.mark.parametrize("columns", [1, 7, 16, 40, 100])
 @pytest.mark.parametrize("bound", [-9.0, 0.0, 1.5, 9.0])
-def test_nothing_above_a_bound_is_missed(columns: int, bound: float) -> None:
+def test_what_is_above_a_bound(columns: int, bound: float) -> None:
     values = torch.randn(6, columns, generator=torch.Generator().manual_seed(columns))
-    place = knn._larger(values, torch.full((6, 1), bound))
-    for row, found in zip(values, place.tolist(), strict=True):
-        assert len(set(found)) == len(found) and set(found) >= set((row > bound).nonzero()[:, 0].tolist())
-    if bound == 9 and columns % 16 == 0:
-        assert place.shape[1] == 0
+    row, column, above = knn._above(values, torch.full((6, 1), bound))
+    assert row.tolist() == sorted(row.tolist()) and torch.equal(above, values[row, column])
+    assert sorted(zip(row.tolist(), column.tolist(), strict=True)) == [
+        tuple(pair) for pair in (values > bound).nonzero().tolist()
+    ]
 
 
 @pytest.mark.parametrize("block", [5, 1000])
