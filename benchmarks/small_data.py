@@ -51,8 +51,7 @@ PLANS = {
         "CIFAR-10, whose JPEG was re-encoded at about quality 75 (so numbers lie slightly below those on the lossless "
         "images); 50,000 training and 10,000 test images of 32 px",
         {"mae": (*_WIDE, *_DECODER, "--fit.batch_size", "128", "--optim.base_lr", "2e-3", "--fit.epochs", "36",
-                 *_kept(1400)),
-         "dino": (*_WIDE, "--fit.batch_size", "128", "--optim.base_lr", "2e-3", "--fit.epochs", "4", *_kept(156))},
+                 *_kept(1400))},
         {500: 400, 2500: 900}, 2, "top1", _RATES, 2500,
     ),
     "cells16": Plan(
