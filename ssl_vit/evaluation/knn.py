@@ -16,8 +16,6 @@ _ELEMENTS = 2**22
 """Similarities held at once on a CPU: few enough that most are selected from before they leave its cache."""
 _BLOCK = 2**14
 """Training images compared with at once on a CPU."""
-_SEEN = 1
-"""Blocks after which few similarities of another one are among the largest, so that a bound leaves most of them out."""
 _KEPT = 2
 """Times as many similarities above a bound as neighbours are wanted are kept before they are sorted out."""
 _SHORTEST = 1e-12
@@ -121,70 +119,66 @@ def neighbours(
 class _Best:
     """The largest similarities of some queries so far, and where they are.
 
-    After a few blocks little of another one is larger than what is there. That little is put behind it as it comes,
+    After the first block little of another one is larger than what is there. That little is put behind it as it comes,
     and sorted out when there is no more room: that is cheaper than to select from every block.
     """
 
     def __init__(self, most: int, *, bounded: bool) -> None:
         """Nothing yet; ``bounded`` is whether similarities below the least of the largest are left out unseen."""
-        self._most, self._bounded, self._blocks = most, bounded, 0
-        self._value, self._place = torch.empty(0), torch.empty(0, dtype=torch.int64)
-        self._filled = torch.empty(0, dtype=torch.int64)
-        """How much of every row of both is in use; empty where all is."""
+        self._most, self._bounded = most, bounded
+        self._value, self._place = torch.empty(0, 0), torch.empty(0, 0, dtype=torch.int64)
+        self._filled: Int[Tensor, " q"] | None = None
+        """How much of every row is in use; None where all is."""
 
     def take(self, value: Float[Tensor, "q n"], first: int) -> None:
         """Takes the similarities to a block of images, the first of which is at ``first``."""
-        seen, self._blocks = self._blocks, self._blocks + 1
-        if self._bounded and seen >= _SEEN and self._value.shape[1] >= self._most and self._put(value, first):
+        if self._bounded and self._value.shape[1] >= self._most and self._put(value, first):
             return
+        self._sort_out()
         place = _largest(value, min(self._most, value.shape[1]))
         found = value.gather(1, place), place + first
-        if not seen:
-            self._value, self._place = found
-            return
-        self.sort_out()
-        self._value, self._place = (
-            torch.cat(pair, dim=1) for pair in zip((self._value, self._place), found, strict=True)
-        )
+        if self._value.numel():
+            found = tuple(torch.cat(pair, dim=1) for pair in zip((self._value, self._place), found, strict=True))
+        self._value, self._place = found
         self._keep(self._value.shape[1])
 
     def all(self) -> tuple[Float[Tensor, "q k"], Int[Tensor, "q k"]]:
         """The largest and where they are, in no order."""
-        self.sort_out()
+        self._sort_out()
         return self._value, self._place
-
-    def sort_out(self) -> None:
-        """Keeps the largest alone of what was put behind them."""
-        if len(self._filled):
-            used, self._filled = int(self._filled.amax()), self._filled[:0]
-            self._keep(used)
-
-    def _keep(self, used: int) -> None:
-        kept = _largest(self._value[:, :used], min(self._most, used))
-        self._value, self._place = self._value.gather(1, kept), self._place.gather(1, kept)
 
     def _put(self, value: Float[Tensor, "q n"], first: int) -> bool:
         """Puts what may be among the largest behind them; False where that is too much, and nothing was put."""
-        for _ in range(2):
-            if not len(self._filled):
-                self._open()
-            row, column, above = _above(value, self._bound)
-            count = row.bincount(minlength=len(value))
-            if int((self._filled + count).amax()) <= self._value.shape[1]:
-                slot = torch.arange(len(row)) + (self._filled - count.cumsum(0) + count)[row]
-                self._value[row, slot], self._place[row, slot] = above, column + first
-                self._filled += count
-                return True
-            self.sort_out()
-        return False
+        bound = self._value[:, : self._most].amin(dim=1, keepdim=True)
+        row, column, above = _above(value, bound)
+        count = row.bincount(minlength=len(value))
+        filled = count.new_full(count.shape, self._most) if self._filled is None else self._filled
+        if int((filled + count).amax()) > (1 + _KEPT) * self._most:
+            if self._filled is None:
+                return False
+            self._sort_out()  # which raises the bound
+            return self._put(value, first)
+        if self._filled is None:
+            room = (len(value), _KEPT * self._most)
+            self._value = torch.cat([self._value, self._value.new_full(room, -math.inf)], dim=1)
+            self._place = torch.cat([self._place, self._place.new_zeros(room)], dim=1)
+        slot = torch.arange(len(row)) + (filled - count.cumsum(0) + count)[row]
+        self._value[row, slot], self._place[row, slot] = above, column + first
+        self._filled = filled + count
+        return True
 
-    def _open(self) -> None:
-        """Makes room behind the largest."""
-        self._bound = self._value.amin(dim=1, keepdim=True)
-        room = (len(self._value), _KEPT * self._most)
-        self._value = torch.cat([self._value, self._value.new_full(room, -math.inf)], dim=1)
-        self._place = torch.cat([self._place, self._place.new_zeros(room)], dim=1)
-        self._filled = torch.full((room[0],), self._most)
+    def _sort_out(self) -> None:
+        """Keeps the largest alone of what was put behind them."""
+        if self._filled is not None:
+            used, self._filled = int(self._filled.amax()), None
+            self._keep(used)
+
+    def _keep(self, used: int) -> None:
+        """Of the first so many columns the largest."""
+        kept = _largest(self._value[:, :used], self._most) if used > self._most else None
+        self._value, self._place = (
+            both[:, :used] if kept is None else both.gather(1, kept) for both in (self._value, self._place)
+        )
 
 
 def _largest(values: Float[Tensor, "q n"], k: int) -> Int[Tensor, "q k"]:

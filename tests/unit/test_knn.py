@@ -109,3 +109,15 @@ def test_equal_neighbours_vote_once_each(block: int, monkeypatch: pytest.MonkeyP
         own = torch.nn.functional.one_hot(torch.arange(40) % 4, 4).double() * k * np.exp(1 / 0.07)
         assert torch.allclose(found[k], own, rtol=1e-9)
     assert torch.allclose(found[1200], plain(TRAIN.repeat(30, 1), labels, TRAIN, 1200, 4), rtol=1e-9)
+
+
+@pytest.mark.parametrize("upwards", [True, False])
+def test_images_in_the_order_of_their_similarity(upwards: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every block is nearer than all before it, or none is."""
+    monkeypatch.setattr(knn, "_BLOCK", 32)
+    angle = torch.linspace(3, 0, 1000).double()
+    train = torch.stack([angle.cos(), angle.sin()], 1)
+    train = train if upwards else train.flip(0)
+    value, place = knn.neighbours(train, torch.tensor([[2.0, 0.0]]).double(), 5)
+    assert torch.equal(place, torch.arange(999, 994, -1)[None] if upwards else torch.arange(5)[None])
+    assert torch.allclose(value[0], angle[-5:].flip(0).cos(), rtol=0, atol=1e-12)
