@@ -146,6 +146,10 @@ def refuse_engines() -> None:
         )
 
 
+_NONE = ("", "-1", "NoDevFiles")
+"""What CUDA_VISIBLE_DEVICES says where a person, or SLURM for a step without GPUs, wants none of them."""
+
+
 def refuse_lost_gpus() -> None:
     """Stops where SLURM has given GPUs and torch sees none: on the CPU a run would take weeks, and be another run.
 
@@ -156,7 +160,7 @@ def refuse_lost_gpus() -> None:
         SystemExit: With status 75, of a job that was started again.
     """
     gpus = slurm.gpus()
-    left_aside = _is_on("ACCELERATE_USE_CPU") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    left_aside = _is_on("ACCELERATE_USE_CPU") or os.environ.get("CUDA_VISIBLE_DEVICES") in _NONE
     if not gpus or left_aside or torch.accelerator.is_available():
         return
     made_for = torch.version.cuda or torch.version.hip

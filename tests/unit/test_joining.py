@@ -58,8 +58,9 @@ def test_gpus_of_slurm_that_torch_does_not_see_are_not_replaced_by_the_cpu(
     with pytest.raises(SystemExit) as end:
         refuse_lost_gpus()
     assert end.value.code == 75 and "of gpu07" in capsys.readouterr().err
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # a person leaves them aside
-    refuse_lost_gpus()
+    for none in ("", "-1", "NoDevFiles"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", none)  # a person leaves them aside, or SLURM gives this step none
+        refuse_lost_gpus()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     refuse_lost_gpus()
