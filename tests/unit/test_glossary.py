@@ -35,7 +35,7 @@ NAMES = (
     "AMD AMX AUROC Adam AdamW Ampere Any Apple CIFAR CPU CPUs Class ClassLabel CutMix DINOv2 DINOv3 DeiT EPYC Face "
     "Fair-baseline FlexiViT Free GPU GPUs Gaussian Hub Hugging III ImageNet Intel LARS Latin LayerNorm LeCun Linux "
     "Literal MLflow Mac NVIDIA None PyTorch Python RandAugment Ray ResNet SGD SIGReg Sinkhorn Sinkhorn-Knopp SwAV "
-    "Torch TorchScript WebDataset Xie a-d arXiv k-means t-SNE "
+    "Torch TorchScript WebDataset Xie Zen a-d arXiv k-means t-SNE "
 )
 """Names that stand in texts and are no words of this house: of machines, people, libraries, formats, and of optimisers
 and operations that only whoever asks for them has to know."""
