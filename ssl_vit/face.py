@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from ssl_vit.configs import OBJECT
 from ssl_vit.configs.cli import from_options
 from ssl_vit.configs.protocols import PROTOCOLS
 from ssl_vit.core import signals, slurm, started
-from ssl_vit.core.errors import Stopped, UserError, did_you_mean
+from ssl_vit.core.errors import Stopped, UserError, article, did_you_mean
 from ssl_vit.core.reading import json_lines
 from ssl_vit.core.started import module_of, options_of, scripts
 from ssl_vit.methods import method_named
@@ -170,9 +170,14 @@ def embed(backbone: Run | Exported | str | os.PathLike[str], images: Source | No
     with _as_a_command():
         accelerator = launch.join("fp32")
         launch.use_cores(accelerator, exported.size)
-        found = embed_images(exported, cfg.data, cfg.embed, device=accelerator.device)
+        network = exported.backbone
+        trained, place = network.training, next(network.parameters()).device
+        try:
+            found = embed_images(exported, cfg.data, cfg.embed, device=accelerator.device)
+        finally:
+            network.to(place).train(trained)  # a caller's own, perhaps between two epochs
     columns = [] if found.known is None else list(found.known.columns().values())
-    labels = None if not columns else columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    labels = None if not columns else columns[0] if len(columns) == 1 else _rows(columns)
     return Embedding(found.x, found.names(), found.unreadable, labels)
 
 
@@ -314,6 +319,8 @@ def _call(script: str, options: Mapping[str, Any]) -> Any:
 def _as_a_command() -> Generator[None, None, None]:
     """Inside, precision, notices, threads and locks are as in a command of its own; they are this process's again then.
 
+    So are torch's random numbers: a loop that calls a function goes on with its own.
+
     Raises:
         UserError: In one of several processes: one alone would return.
         Stopped: Where Ctrl-C ended what was done inside.
@@ -323,13 +330,15 @@ def _as_a_command() -> Generator[None, None, None]:
     import torch
 
     from ssl_vit.training.launch import forget_what_was
+    from ssl_vit.training.products import as_they_were
 
     forget_what_was()
     threads, started.threads_open = torch.get_num_threads(), "OMP_NUM_THREADS" not in os.environ
     if started.threads_open:
         torch.set_num_threads(1)  # as the command begins; where images are large enough, it takes all cores
     try:
-        with holding(), disk_told():
+        devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+        with torch.random.fork_rng(devices), as_they_were(), holding(), disk_told():
             yield
     except SystemExit as stopped:
         if stopped.code != signals.status_of(signal.SIGINT):
@@ -365,5 +374,17 @@ def _folder(out: str | os.PathLike[str] | None) -> dict[str, Any]:
     return {} if out is None else {"run.dir": os.fspath(out)}
 
 
+def _rows(columns: Sequence[Sequence[Any]]) -> list[Any]:
+    """The labels of every image together; None of one that has none."""
+    return [None if all(one is None for one in row) else row for row in zip(*columns, strict=True)]
+
+
 def _place(backbone: Run | str | os.PathLike[str]) -> str:
-    return str(backbone.backbone if isinstance(backbone, Run) else os.fspath(backbone))
+    if isinstance(backbone, Run):
+        return str(backbone.backbone)
+    if not isinstance(backbone, (str, os.PathLike)):
+        raise UserError(
+            "a network is named by what pretrain returned, a run's directory, a folder or file of weights, or a name "
+            f"of timm's, not by {article(type(backbone).__name__)}"
+        )
+    return os.fspath(backbone)

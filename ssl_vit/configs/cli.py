@@ -209,4 +209,8 @@ def as_command(script: str, config: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return value if isinstance(value, str) else os.fspath(value) if isinstance(value, os.PathLike) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, default=lambda one: one.item() if hasattr(one, "item") else str(one))  # NumPy's numbers

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 
 from ssl_vit.configs import DataConfig, EmbedConfig, EmbedRecipe, LabelledDataConfig, PoolConfig, SourceConfig
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import spare
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.known import KnownLabels, open_known
 from ssl_vit.data.sources.opening import roots_with, same_source
@@ -65,7 +66,7 @@ def embed_images(
     bf16 = (launch.auto_precision() if cfg.precision == "auto" else cfg.precision) == "bf16"
     identity = identity_of(backbone, scale, bf16=bf16, **how)
     extract = backbone_extractor(backbone, scale, device=device, bf16=bf16, **how)
-    kept = exported.folder.parent / "features" if cfg.keep_features else None
+    kept = exported.place / "features" if cfg.keep_features else None
     at_once = images_at_once(cfg.batch_size, size, device)
     unlabelled = replace(images, labels=np.zeros(len(images), dtype=np.int64))  # features go with labels elsewhere
     found = kept_features(kept, extract, identity, unlabelled, writes=writes, batch_size=at_once, device=device)
@@ -83,7 +84,10 @@ def embed_to(path: Path, cfg: EmbedRecipe) -> None:
     Raises:
         UserError: As ``embed_images``, and where there is no network.
     """
-    exported, accelerator = load_start(cfg.backbone), launch.join("fp32")
+    exported = load_start(cfg.backbone)
+    source = source_of(exported, cfg.data)
+    spare(path, (source.path, source.labels))
+    accelerator = launch.join("fp32")
     launch.use_cores(accelerator, exported.size)
     main = accelerator.is_main_process
     found = embed_images(exported, cfg.data, cfg.embed, device=accelerator.device, writes=main)

@@ -176,7 +176,7 @@ def fine_tuned(cfg: FinetuneRecipe, session: Session, accelerator: Accelerator) 
     recorded |= {"eval_data": recorded_data(DataConfig(), session.judged_on)["eval_data"]}
     given = Ingredients(
         f"{objective}, fine-tuned", backbone, data, exported.scale, session.metric, facts, preset,
-        (exported.weights_hash, data.train.fingerprint), recorded, exported.folder.parent / "finetune",
+        (exported.weights_hash, data.train.fingerprint), recorded, exported.place / "finetune",
     )  # fmt: skip
     return train_and_judge("finetune", cfg, supervised.resolve_finetuning, given, accelerator)[0]
 

@@ -18,7 +18,7 @@ from ssl_vit.configs import LabelledDataConfig, PredictRecipe
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.core.dist import gather_lists, gather_rows
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import write_bytes_atomically
+from ssl_vit.core.files import spare, write_bytes_atomically
 from ssl_vit.data.decoding.decode import decode
 from ssl_vit.data.decoding.visible import visible
 from ssl_vit.data.images import ImageSet
@@ -117,7 +117,9 @@ def predict(cfg: PredictRecipe) -> Predicted | None:
 
 def _chosen(exported: Exported, cfg: PredictRecipe) -> tuple[ImageSet, str]:
     """The images to predict, and how many of which they are."""
-    images, known = open_known(source_of(exported, cfg.data))
+    source = source_of(exported, cfg.data)
+    spare(Path(cfg.out).expanduser(), (source.path, source.labels))
+    images, known = open_known(source)
     if cfg.predict.which == "all" or (cfg.predict.which == "auto" and cfg.data.path):
         return images, f"{len(images):,} images from {images.name}"
     chosen = np.flatnonzero(~_labelled(exported, images, known))

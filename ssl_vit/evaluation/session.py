@@ -228,7 +228,7 @@ def open_session(
         )
     if main:
         sys.stderr.write(told)
-    path = Path(run.dir).expanduser() if run.dir else exported.folder.parent
+    path = Path(run.dir).expanduser() if run.dir else exported.place
     return Session(exported, found, RunDir(path, main), cfg, metric, seen, named, omission)
 
 

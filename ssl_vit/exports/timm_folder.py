@@ -49,6 +49,11 @@ class Exported(NamedTuple):
     weights_hash: str
     folder: Path
 
+    @property
+    def place(self) -> Path:
+        """Where what is made of it goes: its run, or beside its own files where there is no run around it."""
+        return self.folder.parent if self.folder.name == "backbone" else self.folder
+
     def preprocess(self, *paths: str | Path) -> Float[torch.Tensor, "B C S S"]:
         """Image files as the network reads them: every kind that training reads, 16 bits and many channels included.
 

@@ -115,10 +115,16 @@ def answer(cfg: Questions, began: float | None = None) -> Path | None:
                 "expected": plan.seconds, "budget": opened.budget, "lines": [line._asdict() for line in plan.lines],
             },
         }  # fmt: skip
+        if not runner.worked and (run.path / MEASURED).exists():  # drawn again: trained by what it was trained by
+            before = read_object(run.path / MEASURED, _AGAIN)["about"]
+            measured["about"] |= {name: before[name] for name in _MADE_BY if name in before}
         write_atomically(run.path / MEASURED, json.dumps(measured, indent=1) + "\n")
     finally:
         runner.close()
     return run.path
+
+
+_MADE_BY = ("command", "commit", "versions", "hardware", "jobs")
 
 
 def _jobs(cfg: Questions, accelerator: Accelerator) -> int:

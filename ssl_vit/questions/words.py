@@ -82,6 +82,8 @@ def unchanged(claim: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
         "seen": f"none above {_most(comparisons)}", "opposite": "the opposite is seen",
         "unknown": "it cannot be told, the interval is too wide,",
     }  # fmt: skip
+    if comparisons and comparisons[0]["unit"] not in ALIKE:
+        words["unknown"] = "it cannot be told, no size that matters is known of such numbers,"
     return _by_outcome(claim, comparisons, words)
 
 
@@ -100,9 +102,10 @@ def reply(comparisons: Sequence[Mapping[str, Any]]) -> str:
     known = [_kind(one) for one in comparisons if one["outcome"] != "unknown"]
     if not known:
         return "This cannot be told from these trainings"
-    if all(kind == "seen" for kind in known):
+    whole = len(known) == len(comparisons)
+    if whole and all(kind == "seen" for kind in known):
         return "As the literature says"
-    if all(kind == "opposite" for kind in known):
+    if whole and all(kind == "opposite" for kind in known):
         return "The opposite of what the literature says"
     if "seen" in known:
         return "In part as the literature says"
@@ -135,6 +138,6 @@ def comparison_rows(comparisons: Sequence[Mapping[str, Any]], claims: Mapping[st
     note = (
         "Differences are paired by draw and test image. All rows are one family of comparisons: p-values are adjusted "
         "for them (Holm), intervals are each for itself. Where no difference is expected, an interval within 3 points "
-        "shows that there is no larger one; these rows are a family of their own."
+        "(of numbers that are points) shows that there is no larger one; these rows are a family of their own."
     )
     return table(heads, rows, 3, note)

@@ -261,7 +261,21 @@ def _is_done(path: Path, method: str, step: int, steps: int | None) -> bool:
     labelled = method in LABELLED
     judged = not labelled or (path / "results" / f"{method}.json").exists()
     trained = steps is not None and step >= steps
-    return trained and judged and all((path / "backbone" / name).exists() for name in FILES)
+    there = trained and judged and all((path / "backbone" / name).exists() for name in FILES)
+    return there and not _of_fewer_steps(path, method if labelled else None, step)
+
+
+def _of_fewer_steps(path: Path, judged: str | None, step: int) -> bool:
+    """Whether network or result are those of a run that was made longer since, and ended before it left new ones."""
+    try:
+        if judged is not None:
+            made = loads((path / "results" / f"{judged}.json").read_text(encoding="utf-8"))["rows"][0]["steps"]
+        else:
+            about = _exported(path, None)["ssl_vit"]
+            made = step if "continued" in about else about["step"]  # drift may have ended it before its last step
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return False
+    return isinstance(made, int) and made < step
 
 
 def _exported(path: Path, backbone: str | None) -> dict[str, Any]:

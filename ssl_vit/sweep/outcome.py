@@ -15,6 +15,7 @@ from ssl_vit.methods import LABELLED
 from ssl_vit.report.cells import NOTHING, Cell, signed_value, span, table
 from ssl_vit.report.written import Written, mean_of
 from ssl_vit.runs.listing import Run, last_line, read
+from ssl_vit.runs.networks import weights_hash
 from ssl_vit.runs.results import Result, is_held_out
 from ssl_vit.runs.telling import numbers
 from ssl_vit.statistics.paired import interval
@@ -66,7 +67,7 @@ def outcome(plan: Plan, failed: Mapping[Child, str]) -> Outcome:
         failed: Those that cannot go on, and why.
     """
     done = {child: run for child in plan.children if isinstance(run := read(child.folder), Run) and run.state == "done"}
-    results = {child: numbers(run).results for child, run in done.items()}
+    results = {child: _own(run) for child, run in done.items() if child not in failed}
     values: Values = {}
     for child, several in results.items():
         for result in several:
@@ -108,6 +109,18 @@ def outcome(plan: Plan, failed: Mapping[Child, str]) -> Outcome:
     return Outcome(written, tuple(_chosen(plan, values)))
 
 
+def _own(run: Run) -> list[Result]:
+    """What its network was judged to be, and not one that was exported before the run was made longer."""
+    found = numbers(run).results
+    if run.method in LABELLED:  # what it began with is on record there
+        return found
+    try:
+        weights = weights_hash(run.path / "backbone")
+    except OSError:
+        return found
+    return [one for one in found if one.backbone is None or one.backbone.get("weights") in (None, weights)]
+
+
 def _column(result: Result) -> Column:
     test = result.protocol["test"]
     return Column(
@@ -146,6 +159,8 @@ def _beside(results: Sequence[Result]) -> list[str]:
 def _chosen(plan: Plan, values: Values) -> list[str]:
     """The best setting of every column, what choosing it means, and what to type next."""
     if len(plan.settings) > 1 and not values:
+        if plan.asked.judge is not None or plan.asked.command in LABELLED:
+            return ["nothing that could be judged is left, so no setting is the best"]
         return ["nothing judges these runs yet; the same command with --judge knn does, without training again"]
     lines: list[str] = []
     for column, by_setting in values.items():

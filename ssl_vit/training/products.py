@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -113,6 +113,19 @@ def products_chosen() -> Iterator[None]:
     best = kind()
     with _by_onednn() if best is not None and best.products == "onednn" and _no_onednn() is None else nullcontext():
         yield
+
+
+@contextmanager
+def as_they_were() -> Iterator[None]:
+    """Whatever is chosen inside, on a CPU or a GPU, the process multiplies as before when it is left."""
+    kinds: list[Any] = [torch.backends.cudnn, torch.backends.cuda.matmul] if torch.cuda.is_available() else []
+    before = [kind.allow_tf32 for kind in kinds]
+    try:
+        yield
+    finally:
+        _CHOSEN.close()
+        for kind, rounded in zip(kinds, before, strict=True):
+            kind.allow_tf32 = rounded
 
 
 def bf16_is_faster() -> bool:

@@ -84,6 +84,16 @@ def test_the_function_gives_what_the_command_writes(backbone: str, script) -> No
     assert len(ssl_vit.embed(backbone).names) == 1797  # the run's own
 
 
+def test_a_table_of_images_is_not_replaced(backbone: str, script) -> None:
+    grey("flat")
+    lines = ["file,label", *(f"flat/{i:02d}.png,{'ab'[i % 2]}" for i in range(12))]
+    Path("mine.csv").write_text("\n".join(lines) + "\n")
+    for words in (["--data.path", "mine.csv"], ["--data.path", "flat", "--data.labels", "mine.csv"]):
+        status, _, err = script("eval/embed.py", "--backbone", backbone, *words, "--out", "./mine.csv")
+        assert status == 1 and "--out mine.csv is what images or labels are read from" in err
+    assert Path("mine.csv").read_text().splitlines() == lines
+
+
 def test_an_image_that_cannot_be_read_is_named_and_left_out(backbone: str, script) -> None:
     grey("flat")
     Path("flat/05.png").write_bytes(b"no image")

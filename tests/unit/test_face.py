@@ -16,11 +16,13 @@ from matplotlib.figure import Figure
 from PIL import Image
 from ssl_vit import face
 from ssl_vit.configs import ResolvedModel
+from ssl_vit.configs.cli import from_options
 from ssl_vit.core import started
 from ssl_vit.core.errors import Stopped, UserError
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.sources import objects
 from ssl_vit.exports.timm_folder import export_backbone
+from ssl_vit.methods.mae import MAERecipe
 from ssl_vit.models.build import build_backbone
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
@@ -94,6 +96,44 @@ def test_a_function_chooses_threads_as_a_command_and_gives_them_back(
         torch.set_num_threads(before)
 
 
+def small_run(run: Path) -> Path:
+    torch.manual_seed(0)
+    backbone = build_backbone(ResolvedModel("vit_small_patch16_224", 8, 4, 32, 1, 2, "sincos", "mean"), 1)
+    export_backbone(backbone, run / "backbone", PixelScale((0.5,), (0.2,), 8), "mean", {"objective": "MAE"})
+    return run
+
+
+def test_a_function_leaves_the_process_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    network = ssl_vit.load_backbone(small_run(tmp_path / "run"))
+    network.backbone.train()
+    torch.manual_seed(5)
+    drawn = torch.rand(3)
+    torch.manual_seed(5)
+    how = torch.backends.mkldnn.matmul.fp32_precision
+    ssl_vit.embed(network, PIXELS)
+    assert torch.equal(torch.rand(3), drawn), "a loop that calls it goes on with its own numbers"
+    assert network.backbone.training
+    assert torch.backends.mkldnn.matmul.fp32_precision == how
+
+
+def test_what_is_no_network_is_told_in_a_line(tmp_path: Path) -> None:
+    network = ssl_vit.load_backbone(small_run(tmp_path / "run"))
+    for given, words in ((network, "not by an Exported"), (None, "not by a NoneType")):
+        with pytest.raises(UserError, match=f"a network is named by what pretrain returned.*{words}"):
+            ssl_vit.evaluate(given, data=PIXELS)  # type: ignore[arg-type]
+
+
+def test_options_may_be_paths_and_numbers_of_numpy() -> None:
+    made = from_options(MAERecipe, {"run": {"dir": Path("/a b/c")}, "fit": {"epochs": np.float64(3)},
+                                    "seed": np.int64(7), "data.path": Path("images")})  # fmt: skip
+    assert (made.run.dir, made.fit.epochs, made.seed, made.data.path) == ("/a b/c", 3.0, 7, "images")
+
+
+def test_an_image_without_numbers_has_no_label() -> None:
+    assert face._rows([[1.0, None, 3.0], [2.0, None, None]]) == [(1.0, 2.0), None, (3.0, None)]
+
+
 def test_notebooks_show_mistakes_as_one_line() -> None:
     assert UserError("no such thing")._render_traceback_() == ["error: no such thing"]
     assert Stopped("it is saved")._render_traceback_() == ["stopped: it is saved"]
@@ -106,7 +146,7 @@ def test_notebooks_show_mistakes_as_one_line() -> None:
     ([f"class {i}" for i in range(20)], ["11 other classes"]),
     ([0.5, None] * 10, []),
     (["$x_1$", "<b>"] * 10, ["$x_1$", "<b>"]),
-    ([(0.5, 1.0)] * 20, []),
+    ([(0.5, 1.0)] * 20, []), ([(0.5, 1.0), None] * 10, []),
 ])  # fmt: skip
 def test_a_map_has_a_point_per_image(labels: list[Any] | None, words: list[str]) -> None:
     before = matplotlib.get_backend()
@@ -140,10 +180,7 @@ class Hub:
 def test_a_network_is_sent_with_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
     monkeypatch.setattr(Hub, "sent", {}, raising=False)
-    run = tmp_path / "run"
-    torch.manual_seed(0)
-    backbone = build_backbone(ResolvedModel("vit_small_patch16_224", 8, 4, 32, 1, 2, "sincos", "mean"), 1)
-    export_backbone(backbone, run / "backbone", PixelScale((0.5,), (0.2,), 8), "mean", {"objective": "MAE"})
+    run = small_run(tmp_path / "run")
     files = ["README.md", "SHA256SUMS", "config.json", "model.safetensors"]
     assert ssl_vit.push_to_hub(run / "backbone", "me/as_it_is") == "https://hub/me/as_it_is"
     assert not (run / "export-timm").exists()

@@ -218,7 +218,8 @@ def test_a_sentence_tells_what_is_seen_what_is_not_and_the_opposite() -> None:
         (["seen", "opposite"], PART), (["not seen"], NOT_SEEN),
         (["not seen", "likely"], "Not certain here"), (["seen", "likely"], PART),
         (["not seen", "opposite"], "Not seen here, and in part the opposite"),
-        (["unknown"], "This cannot be told from these trainings"), (["unknown", "seen"], LITERATURE),
+        (["unknown"], "This cannot be told from these trainings"), (["unknown", "seen"], PART),
+        (["unknown", "opposite"], "Not seen here, and in part the opposite"),
     ],
 )  # fmt: skip
 def test_how_an_answer_begins(kinds: list[str], said: str) -> None:
@@ -305,6 +306,25 @@ def test_the_opposite_is_told_where_it_is_so(name: str) -> None:
     finding = question.judge(scope, made_numbers(scope, *OTHERWISE[name]))
     assert reply(question.stands_on(finding)) == OPPOSITE, finding["comparisons"]
     assert "the opposite is seen for " in question.answer(finding)
+
+
+def test_a_lead_that_is_none_cannot_shrink() -> None:
+    scope, question = made_scope(("data",)), QUESTIONS["data"]
+    finding = question.judge(scope, made_numbers(scope, *OTHERWISE["data"]))
+    behind = {one["name"] for one in finding["comparisons"] if one["claim"] == "few" and one["estimate"] <= 0}
+    shrinks = {one["name"]: one["outcome"] for one in finding["comparisons"] if one["claim"] == "shrinks"}
+    assert behind and {shrinks[name] for name in behind} == {"unknown"}
+    assert "that lead smaller" not in question.answer(finding)
+
+
+@pytest.mark.parametrize(("metric", "units"), [("top1", {"log odds"}), ("balanced", {"log odds"}), ("macro_f1", set())])
+def test_whether_a_lead_shrinks_is_asked_in_log_odds_or_not_at_all(metric: str, units: set[str]) -> None:
+    """Of points it would be said of every lead near 100 %."""
+    scope, question = made_scope(("data",)), QUESTIONS["data"]
+    numbers = replace(made_numbers(scope, as_written, changes, reads), metric=metric)
+    finding = question.judge(scope, numbers)
+    assert {one["unit"] for one in finding["comparisons"] if one["claim"] == "shrinks"} == units
+    assert reply(question.stands_on(finding)) == LITERATURE and question.figures(finding)
 
 
 @pytest.mark.parametrize("name", NAMES)

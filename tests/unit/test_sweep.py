@@ -391,6 +391,31 @@ def test_the_table_has_means_over_seeds_and_says_what_was_chosen_by_what(tmp_pat
     ]  # fmt: skip
 
 
+def test_failed_runs_and_results_of_shorter_ones_are_in_no_mean(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "optim.base_lr=1e-3,2e-3", seeds=2, judge="knn")
+    judged(plan, {"optim.base_lr=0.001": [10.0, 81.0], "optim.base_lr=0.002": [85.0, 20.0]})
+    old = plan.children[3].result
+    assert old is not None
+    old.write_text(json.dumps(json.loads(old.read_text()) | {"backbone": {"weights": "of fewer epochs"}}))
+    written, said = outcome(plan, {plan.children[0]: "no memory"})
+    assert [row[3].text for row in written.shown.rows] == ["81.0 (1)", "85.0 (1)"], "one of each setting is left"
+    assert "no seed in common" in said[0]
+
+
+@pytest.mark.parametrize("command", ["mae", "supervised"])
+def test_a_run_that_was_made_longer_and_killed_before_its_end_is_not_done(command: str, tmp_path: Path) -> None:
+    plan = planned(tmp_path, "optim.base_lr=1e-3", command=command, words=("--fit.epochs=20",))
+    (child,) = plan.children
+    finish(child)
+    (child.folder / "environment.json").write_text(json.dumps({"script": command}))
+    result = child.folder / "results" / f"{command}.json"
+    result.parent.mkdir(exist_ok=True)
+    for steps, left in ((200, ()), (100, child.words)):  # of all, and of half as many epochs
+        (child.folder / "backbone" / "config.json").write_text(json.dumps({"ssl_vit": {"step": steps}}))
+        result.write_text(json.dumps({"rows": [{"steps": steps}]}))
+        assert next_stage(child) == left
+
+
 def test_a_difference_within_chance_is_called_none(tmp_path: Path) -> None:
     plan = planned(tmp_path, "optim.base_lr=1e-3,2e-3", seeds=3, judge="knn")
     judged(plan, {"optim.base_lr=0.001": [80.0, 86.0, 82.0], "optim.base_lr=0.002": [85.0, 81.0, 83.0]})

@@ -56,7 +56,7 @@ def judge_suite(cfg: TransferRecipe, suite: Suite) -> Transfer | None:
     """
     exported, accelerator = load_start(cfg.backbone), launch.join(seed=cfg.seed)
     main, device = accelerator.is_main_process, accelerator.device
-    root = Path(cfg.run.dir).expanduser() if cfg.run.dir else exported.folder.parent
+    root = Path(cfg.run.dir).expanduser() if cfg.run.dir else exported.place
     if main:
         lock.hold_for_results(root)
     rows: list[Row] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ssl_vit.configs.metrics import METRICS
 from ssl_vit.questions.drawing import Line, lines_panel, net_look
 from ssl_vit.questions.numbers import Contrast, Finding, Numbers, contrast, judged, log_odds, mean_of, of_claim
 from ssl_vit.questions.question import Figure, Question
@@ -73,28 +74,31 @@ def judge(scope: Scope, numbers: Numbers) -> Finding:
         )
         for net, start in _contestants()[1:]
     ]
-    if most > fewest:
+    metric = METRICS[numbers.metric]
+    if most > fewest and metric.percent and metric.per_image:  # others have no odds, and near 100 % points mislead
         for net, start in _contestants()[1:]:
             terms: list[tuple[float, list[Training]]] = [
                 (1, of(net, start, fewest)), (-1, of(VIT, SCRATCH, fewest)), (-1, of(net, start, most)),
                 (1, of(VIT, SCRATCH, most)),
             ]  # fmt: skip
-            if numbers.span:  # answers are right or wrong
-                matrix = log_odds(numbers, terms)
-                one = Contrast(_SHRINKS, _name(net, start), matrix, unit="log odds", clusters=numbers.clusters)
-            else:
-                one = contrast(numbers, _SHRINKS, _name(net, start), terms)
-            contrasts.append(one)
-    return {"labels": list(scope.labels), "metric": numbers.metric, "rows": rows, "comparisons": judged(contrasts)}
+            matrix = log_odds(numbers, terms)
+            contrasts.append(Contrast(_SHRINKS, _name(net, start), matrix, unit="log odds", clusters=numbers.clusters))
+    found = judged(contrasts)
+    leads = {one["name"] for one in found if one["claim"] == _FEW and (one["estimate"] or 0) > 0}
+    for one in found:
+        if one["claim"] == _SHRINKS and one["name"] not in leads:
+            one["outcome"] = "unknown"  # there is no lead that could shrink
+    return {"labels": list(scope.labels), "metric": numbers.metric, "rows": rows, "comparisons": found}
 
 
 def stands_on(finding: Finding) -> list[dict[str, Any]]:
-    """The ResNet's lead, and how it shrinks.
+    """The ResNet's lead, and how it shrinks, where there is one.
 
     Args:
         finding: Of ``judge``.
     """
-    return [one for one in finding["comparisons"] if one["name"] == NETS[CNN].title]
+    own = [one for one in finding["comparisons"] if one["name"] == NETS[CNN].title]
+    return own if (own[0]["estimate"] or 0) > 0 else own[:1]
 
 
 def answer(finding: Finding) -> str:
@@ -145,7 +149,7 @@ QUESTION = Question(
     judged="Networks of about the same parameters and operations are trained on the same draws of labels for as many "
     "steps, with the same images and preset, untuned; the ViT also after pre-training on all images. The claim is the "
     "CNN's lead with the fewest labels, and that it shrinks, in log odds of a right answer: near 100 % every lead in "
-    "points is small.",
+    "points is small. Numbers that are no share of right answers have no odds, and of them only the lead is asked.",
     claims=CLAIMS,
     trainings=trainings,
     judge=judge,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ssl_vit.configs import metrics
 from ssl_vit.questions.drawing import LOOKS, forest_panel, maps_panel
 from ssl_vit.questions.numbers import Finding, Numbers, contrast, judged, mean_of, of_claim
 from ssl_vit.questions.question import Figure, Question
@@ -104,7 +105,8 @@ def figures(finding: Finding) -> list[Figure]:
                                                 for o in of_claim(finding, _SOME)]  # fmt: skip
     panel = forest_panel("Gain over no positions", some, looks_of, f"{finding['unit']}, right of the line: better")
     none = next(row for row in finding["rows"] if row["kind"] == "none")
-    known = f" Without positions: {number(none['value'], 'points', sign=False)}." if none["value"] is not None else ""
+    value = none["value"]
+    known = "" if value is None else f" Without positions: {metrics.shown(finding['metric'], value)}."
     found = [Figure("positions", [panel], f"{answer(finding)}{known}")]
     if finding["maps"]:
         panels = [
