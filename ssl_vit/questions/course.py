@@ -205,7 +205,8 @@ def _planned(path: Path, opened: Opened, runner: Runner) -> dict[str, Any] | Non
     asked = {"budget": opened.budget, "asked": list(opened.study.scope.questions)}
     if all(told.get(name) == value for name, value in asked.items()):
         return told
-    if any(not key.startswith("measure-") for key in runner.begun()):
+    half = [folder.name for room in ("runs", "work") for folder in (path.parent / room).glob("*")]
+    if any(not key.startswith("measure-") for key in (*runner.begun(), *half)):
         before, now = (clock(one) if one else "no limit" for one in (told.get("budget"), opened.budget))
         raise UserError(
             f"{path.parent} holds questions ({', '.join(told.get('asked', []))}) planned for a budget of {before}, not "

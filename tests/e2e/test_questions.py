@@ -129,6 +129,9 @@ def test_a_plan_alone_trains_nothing(script: Script) -> None:
     )
     assert status == 0, err
     assert "plan      " in said and not (Path("q") / "results").exists()
+    (Path("q") / "runs" / "pretrain-mae").mkdir(parents=True)  # as where the first training was stopped
+    status, _, err = script("eval/questions.py", *SHORT, "--questions.only", "learned", "--questions.plan_only", "true")
+    assert status == 1 and "continue as it was begun" in err
     (Path("q") / "plan.json").write_bytes(b"{\xff")
     status, _, err = script("eval/questions.py", *SHORT, "--questions.only", "translation")
     assert status == 1 and "error: q/plan.json is damaged; give --run.dir another folder" in err

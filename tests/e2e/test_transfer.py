@@ -186,6 +186,15 @@ def test_a_suite_file_with_several_right_answers(backbone: str, script, tmp_path
     assert [row["value"] for row in table_in(Path("run"), "mine")["sets"]] == [birds["value"], digits["value"]]
 
 
+def test_a_fine_tuning_that_diverges_is_left_out_of_a_soup(backbone: str, script) -> None:
+    words = ["--transfer.protocol", "soup", "--transfer.labels", "100", "--soup.rates", "1,1e30"]
+    short = {"fit.epochs": 1, "fit.min_steps": 20, "fit.batch_size": 16, "optim.lr": 2e-3, "supervised.ema_decay": 0}
+    status, out, err = script(SCRIPT, backbone, "digits", *words, "--transfer.options", json.dumps(short))
+    assert status == 0, err
+    assert "left out: fine-tuning 2 of 2: seed 1, " in err
+    assert "best of 1 fine-tunings, no soup" in out and "; 1 more diverged" in out
+
+
 @pytest.mark.parametrize("kind", ["greedy", "uniform"])
 def test_a_soup_is_not_worse_on_held_out_labels(kind: str, backbone: str, script) -> None:
     words = ["--transfer.protocol", "soup", "--transfer.labels", "100", "--soup.kind", kind, "--soup.rates", "1,1.5"]

@@ -16,7 +16,8 @@ from ssl_vit.configs import RunConfig, to_dict
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.configs.protocols import PROTOCOLS
 from ssl_vit.core.dist import meet
-from ssl_vit.core.errors import UserError
+from ssl_vit.core.errors import Diverged, UserError
+from ssl_vit.core.notices import write_line
 from ssl_vit.data.images import ImageSet
 from ssl_vit.evaluation.answers import answered
 from ssl_vit.evaluation.features import Features, answers_to
@@ -116,19 +117,28 @@ def judge(cfg: SoupRecipe, session: Session, accelerator: Accelerator) -> Judged
     data = held_out_part(session.data, cfg.eval.draw, "soup")
     inner = session._replace(data=data, cfg=replace(session.cfg, held_out=True), seen=None, omission=None)
     members: list[TrainedClassifier] = []
+    lost: list[Diverged] = []
     for number, member in enumerate(_members(cfg, inner)):
         own = replace(member, run=RunConfig(str(root / f"member-{number}")))
+        told = f"fine-tuning {number + 1} of {len(cfg.soup.rates)}: seed {own.seed}, {_rate(own)}"
         if accelerator.is_main_process:
-            told = f"fine-tuning {number + 1} of {len(cfg.soup.rates)}: seed {own.seed}, {_rate(own)}"
             print(f"\n{told}", flush=True)
         begins = session.exported._replace(backbone=copy.deepcopy(session.exported.backbone))  # trained in place
-        trained = fine_tuned(own, inner._replace(exported=begins), accelerator)
+        try:
+            trained = fine_tuned(own, inner._replace(exported=begins), accelerator)
+        except Diverged as error:  # on every process: the others do without it
+            lost.append(error)
+            if accelerator.is_main_process:
+                write_line(f"left out: {told}: {error}")
+            continue
         if trained.run is None:
             raise ValueError("fine-tuning has a run of its own")
         result = inner.result(PROTOCOLS["finetune"].method, trained.rows, trained.options, own.seed, size=trained.size)
         finish(trained, result, data.test, metric, trained.run, PROTOCOLS["finetune"].result)
         meet()  # the main process has exported it
         members.append(load_classifier(str(trained.run.path)))
+    if not members:
+        raise lost[0]
     first = members[0]
     size, states = first.exported.size, [{k: v.cpu() for k, v in m.net.state_dict().items()} for m in members]
 
@@ -146,7 +156,7 @@ def judge(cfg: SoupRecipe, session: Session, accelerator: Accelerator) -> Judged
 
     alone = [value((i,)) for i in range(len(members))]
     choice = choose(cfg.soup.kind, alone, METRICS[metric].sign, value)
-    said = _words(choice, cfg.soup.kind, alone, metric)
+    said = _words(choice, cfg.soup.kind, alone, metric) + (f"; {len(lost)} more diverged" if lost else "")
     asked, metrics = scores(choice.members, session.data.test)
     objective = str(session.exported.about.get("objective", "backbone"))
     count, chosen = len(session.data.train), said.partition(":")[0]
