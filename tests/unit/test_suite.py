@@ -212,8 +212,9 @@ def row(name: str, value: float | None, group: str = "", **told: Any) -> Row:
     return Row(name, group, "knn", value=value, **given)
 
 
-def judged(*rows: dict[str, Any], method: str = "knn") -> Result:
-    return Result(Path("knn.json"), method, list(rows), {"metric": "top1"}, "", 10, None, 0, {})
+def judged(*rows: dict[str, Any], method: str = "knn", split: str = "test split") -> Result:
+    about = {"metric": "top1", "test": {"split": split}}
+    return Result(Path("knn.json"), method, list(rows), about, "", 10, None, 0, {})
 
 
 def test_a_row_is_about_the_headline() -> None:
@@ -230,6 +231,11 @@ def test_unreadable_test_images_are_noted() -> None:
     assert one.note == "1 test image could not be read and is left out"
     assert two.note == "2 test images could not be read and are left out"
     assert f"- a: {two.note}" in transfer_table("", [two]).markdown()
+
+
+def test_what_was_judged_on_held_out_labels_says_so() -> None:
+    found = row_of("a", "", judged({"top1": 5.0}, split="a fifth of the 40 given labels"))
+    assert found.note == "judged on held-out labels, not on test images"
 
 
 def test_means_over_named_groups() -> None:

@@ -440,6 +440,8 @@ def test_runs_that_nothing_judged_have_a_loss_alone(tmp_path: Path) -> None:
         ["optim.base_lr=0.001", "1 of 1", "0.5"], ["optim.base_lr=0.002", "1 of 1", "0.5"]
     ]  # fmt: skip
     assert "--judge knn" in said[0]
+    plan = planned(tmp_path, "optim.base_lr=1e-3,2e-3", judge="knn")
+    assert "--judge" not in outcome(plan, dict.fromkeys(plan.children, "no memory")).said[0]
 
 
 def test_cores_and_gpus_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.configs.suites import GROUPS
+from ssl_vit.runs.results import is_held_out
 
 COLUMNS = {
     "set": "set", "group": "group", "evaluation": "evaluation", "labels": "labels", "images": "test images",
@@ -43,6 +44,9 @@ class Row:
     """Whether it was there before."""
 
 
+_HELD_OUT = "judged on held-out labels, not on test images"
+
+
 def row_of(name: str, group: str, judged: Any, **told: Any) -> Row:
     """A set's row from its result file: of the backbone's rows the one that the protocol is about (of knn, k = 20).
 
@@ -57,7 +61,8 @@ def row_of(name: str, group: str, judged: Any, **told: Any) -> Row:
     about, value = METRICS[metric], first.get(metric)
     return Row(
         name, group, judged.method, about.heading, value, "not defined" if value is None else shown(metric, value),
-        about.percent, judged.labels_used, int(first.get("images") or 0), _unread(first), **told,
+        about.percent, judged.labels_used, int(first.get("images") or 0),
+        "; ".join(filter(None, (_HELD_OUT if is_held_out(judged) else "", _unread(first)))), **told,
     )  # fmt: skip
 
 
