@@ -209,7 +209,7 @@ def as_command(script: str, config: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else os.fspath(value) if isinstance(value, os.PathLike) else _json(value)
+    return value if isinstance(value, str) else str(value) if isinstance(value, Path) else _json(value)
 
 
 def _json(value: Any) -> str:

@@ -164,7 +164,10 @@ def extract_features(
     if not np.isfinite(x).all():
         raise UserError("features are not finite: the backbone's weights or its pixel statistics are damaged")
     if not may_be_constant and len(x) > 1 and float(np.ptp(x, axis=0).max()) == 0.0:
-        raise UserError("all images have the same features: the backbone has collapsed or its weights are empty")
+        raise UserError(
+            f"all {len(x):,} images have the same features: they are one and the same image, or the backbone has "
+            "collapsed or its weights are empty"
+        )
     order = np.argsort(where)  # several processes take turns
     return Features(x[order], labels[where[order]], where[order], tuple(log.listing()))
 
