@@ -379,7 +379,8 @@ def _rows(columns: Sequence[Sequence[Any]]) -> list[Any]:
     return [None if all(one is None for one in row) else row for row in zip(*columns, strict=True)]
 
 
-def _place(backbone: Run | str | os.PathLike[str]) -> str:
+def _place(backbone: Any) -> str:
+    """What names a network, as text; UserError for anything else than what is annotated where it is given."""
     if isinstance(backbone, Run):
         return str(backbone.backbone)
     if not isinstance(backbone, (str, os.PathLike)):

@@ -121,7 +121,7 @@ def test_what_is_no_network_is_told_in_a_line(tmp_path: Path) -> None:
     network = ssl_vit.load_backbone(small_run(tmp_path / "run"))
     for given, words in ((network, "not by an Exported"), (None, "not by a NoneType")):
         with pytest.raises(UserError, match=f"a network is named by what pretrain returned.*{words}"):
-            ssl_vit.evaluate(given, data=PIXELS)  # type: ignore[arg-type]
+            face._place(given)
 
 
 def test_options_may_be_paths_and_numbers_of_numpy() -> None:
