@@ -89,7 +89,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
     def cell(some: list[dict[str, Any]], name: str, digits: int) -> str:
         values = [row[name] for row in some if name in row]
-        return f"{mean(values):.{digits}f} ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+        spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+        return f"{mean(values):.{digits}f}{spread}" if values else ""
 
     lines = ["| | steps | k-NN | agreement | CKA |", "| --- | ---: | ---: | ---: | ---: |"]
     for way in dict.fromkeys(row["way"] for row in rows):
@@ -120,7 +121,7 @@ def main() -> None:
     rows = [row for seed in range(options.seeds) for row in measured(seed, options.work / str(seed))]
     lines = [
         "# How far continued pre-training drifts", "", paragraph(__doc__, 2), "", f"Mean ± standard deviation of "
-        f"{options.seeds} seeds; agreement of features that know nothing of each other is {NEAREST / 511:.2f}.", "",
+        f"{options.seeds} seed(s); agreement of features that know nothing of each other is {NEAREST / 511:.2f}.", "",
         *table(rows), "", "## Where the alarm would have ended a run (either below 0.5)", "", *first_below(rows), "",
         made_by(made, ("torch", "timm", "scikit-learn")),
     ]  # fmt: skip
