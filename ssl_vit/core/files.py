@@ -10,7 +10,7 @@ import resource
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
@@ -214,21 +214,6 @@ def sha256(path: Path) -> str:
         raise OSError(errno.EINVAL, "it is no file", str(path))
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def spare(out: Path, read: Iterable[object]) -> None:
-    """Refuses to write over what a command reads.
-
-    Args:
-        out: To be written.
-        read: Paths of images and labels; names of other kinds, and None, are no paths.
-
-    Raises:
-        UserError: Where one of them is that file.
-    """
-    for given in read:
-        if isinstance(given, str) and given and os.path.realpath(Path(given).expanduser()) == os.path.realpath(out):
-            raise UserError(f"--out {out} is what images or labels are read from, which it would replace; name another")
 
 
 def check_out(out: str, endings: Sequence[str], *, folders: bool = False) -> Path:

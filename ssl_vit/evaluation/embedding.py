@@ -12,7 +12,6 @@ from jaxtyping import Float, Int
 
 from ssl_vit.configs import DataConfig, EmbedConfig, EmbedRecipe, LabelledDataConfig, PoolConfig, SourceConfig
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import spare
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.known import KnownLabels, open_known
 from ssl_vit.data.sources.opening import roots_with, same_source
@@ -86,7 +85,7 @@ def embed_to(path: Path, cfg: EmbedRecipe) -> None:
     """
     exported = load_start(cfg.backbone)
     source = source_of(exported, cfg.data)
-    spare(path, (source.path, source.labels))
+    spare(path, source)
     accelerator = launch.join("fp32")
     launch.use_cores(accelerator, exported.size)
     main = accelerator.is_main_process
@@ -95,6 +94,20 @@ def embed_to(path: Path, cfg: EmbedRecipe) -> None:
         about = {"backbone": str(exported.folder.resolve()), "weights": exported.weights_hash, "pool": exported.pool}
         write_features(found, path, about)
         print(f"{path}: {in_words(found)}; {found.x.shape[1]:,} numbers each")
+
+
+def spare(out: Path, source: DataConfig) -> None:
+    """Refuses to write over what is read.
+
+    Args:
+        out: To be written.
+        source: Where images and their labels are.
+
+    Raises:
+        UserError: Where one of them is that file.
+    """
+    if any(given and same_source(given, str(out)) for given in (source.path, source.labels)):
+        raise UserError(f"--out {out} is what images or labels are read from, which it would replace; name another")
 
 
 def in_words(found: Embedded) -> str:

@@ -18,7 +18,7 @@ from ssl_vit.configs import LabelledDataConfig, PredictRecipe
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.core.dist import gather_lists, gather_rows
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import spare, write_bytes_atomically
+from ssl_vit.core.files import write_bytes_atomically
 from ssl_vit.data.decoding.decode import decode
 from ssl_vit.data.decoding.visible import visible
 from ssl_vit.data.images import ImageSet
@@ -27,7 +27,7 @@ from ssl_vit.data.sources.known import KnownLabels, open_known
 from ssl_vit.data.sources.opening import open_labelled, same_source
 from ssl_vit.data.sources.part import file_of
 from ssl_vit.data.sources.told import print_lines
-from ssl_vit.evaluation.embedding import source_of
+from ssl_vit.evaluation.embedding import source_of, spare
 from ssl_vit.evaluation.session import check_format
 from ssl_vit.exports.classifier import Labelling, TrainedClassifier, load_classifier
 from ssl_vit.exports.origin import as_decoded, own_data
@@ -118,7 +118,7 @@ def predict(cfg: PredictRecipe) -> Predicted | None:
 def _chosen(exported: Exported, cfg: PredictRecipe) -> tuple[ImageSet, str]:
     """The images to predict, and how many of which they are."""
     source = source_of(exported, cfg.data)
-    spare(Path(cfg.out).expanduser(), (source.path, source.labels))
+    spare(Path(cfg.out).expanduser(), source)
     images, known = open_known(source)
     if cfg.predict.which == "all" or (cfg.predict.which == "auto" and cfg.data.path):
         return images, f"{len(images):,} images from {images.name}"
