@@ -54,11 +54,12 @@ def test_a_run_goes_on_without_a_loader_process_that_died(
             "error: loader processes end again and again, the last one while"
         )
         assert "memory (or /dev/shm) does not suffice" in died.stderr and "Traceback" not in died.stderr
-        assert deaths == 2
-        return
-    assert died.returncode == 0, died.stderr
-    # The second is the last that counts; a process that was begun before it was told of may end there once more.
+    else:
+        assert died.returncode == 0, died.stderr
+    # The second is the last that counts; the other process may end at that image, too, before it is told of it.
     assert deaths == 1 if times == 1 else deaths in (2, 3)
+    if died.returncode:
+        return
     if times == 1:
         whole = launched("recipes/mae.py", *words, "whole", cwd=tmp_path)
         assert whole.returncode == 0, whole.stderr
