@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 
 from ssl_vit.core.errors import UserError
-from ssl_vit.evaluation.knn import neighbours
+from ssl_vit.evaluation.nearest import neighbours
 
 Way = Literal["umap", "tsne", "pca"]
 

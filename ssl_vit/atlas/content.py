@@ -20,7 +20,7 @@ from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.known import KnownLabels
 from ssl_vit.data.targets import strata
 from ssl_vit.evaluation.embedding import Embedded
-from ssl_vit.evaluation.knn import neighbours
+from ssl_vit.evaluation.nearest import neighbours
 
 FIRST = 48
 """Outliers, contradicted labels and groups of copies that the page lists."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from ssl_vit.evaluation import knn
+from ssl_vit.evaluation import knn, nearest
 from ssl_vit.evaluation.metrics import classification_metrics
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -21,7 +21,7 @@ QUERIES, TRUTH = TENSORS["test_features"], TENSORS["test_labels"]
 
 @pytest.mark.parametrize("elements", [16_000_000, 600 * 7, 1])
 def test_scores_and_predictions(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(knn, "_ELEMENTS", elements)  # chunks of all, seven and one query
+    monkeypatch.setattr(nearest, "_ELEMENTS", elements)  # chunks of all, seven and one query
     scores = knn.knn_scores(TRAIN, LABELS, QUERIES, ks=(10, 20, 100), classes=7, temperature=0.07)
     for k in (10, 20, 100):
         # The official code divides nothing: votes are sums of exp(similarity / T).
