@@ -182,7 +182,7 @@ def _launch(processes: int, words: list[str], open_threads: bool) -> None:
     except ChildFailedError as error:
         rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
         if failure.exitcode < 0:
-            name = signal.Signals(-failure.exitcode).name
+            name = signals.name_of(-failure.exitcode)
             raise UserError(f"process {rank} was ended by {name}, perhaps because memory did not suffice") from None
         sys.exit(failure.exitcode)
     except SignalException as stopped:

@@ -37,6 +37,14 @@ def status_of(number: int) -> int:
     return 128 + number if number == signal.SIGINT else REQUEUE
 
 
+def name_of(number: int) -> str:
+    """What people call a signal, as SIGKILL; those without a name by their number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 @contextmanager
 def handled(handler: Handler, numbers: tuple[signal.Signals, ...] = ENDING) -> Generator[None, None, None]:
     """Signals go to a function meanwhile; those that are ignored, as ``nohup`` has it, stay so, but for Ctrl-C.
@@ -157,4 +165,4 @@ def _watch(pipe: int) -> None:
 
 def _tell(number: int) -> None:
     if os.environ.get("RANK", "0") == "0":
-        write_line(f"stopped by {signal.Signals(number).name}; the same command continues")
+        write_line(f"stopped by {name_of(number)}; the same command continues")

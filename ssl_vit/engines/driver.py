@@ -146,7 +146,7 @@ def _how(status: int) -> str:
     """How a unit ended that is not done."""
     if status < 0:
         perhaps = "; where memory does not suffice, run fewer at a time" if status == LOST else ""
-        return f"its process was lost ({signal.Signals(-status).name}{perhaps})"
+        return f"its process was lost ({signals.name_of(-status)}{perhaps})"
     return f"ended with status {status}" if status else "ended without leaving what it should"
 
 
@@ -156,5 +156,6 @@ def _reason(log: Path, status: int) -> str:
         lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     except OSError:
         lines = []
-    told = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "nothing")
+    nothing = "its process ended before it wrote anything; what Python itself said stands above"
+    told = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else nothing)
     return f"{'' if status == 1 else f'{_how(status)}: '}{told.removeprefix('error: ')} (log: {log})"

@@ -43,10 +43,11 @@ _CROWD = 2000  # images that stand for all others
 _NEIGHBOURS = (40, 24)  # of the crowd that show how near others are anyway: as they lie, in register
 _LIKELY = 48  # of the crowd that are brought into register to find these
 _COPIES = 10  # of them that may be copies as well
+_CLOSE = 0.98  # cosine above which two of the crowd may be copies of one picture
 _FEWEST = 12  # images of which it can be told how near they are anyway
 _SAMPLE = (256, 16)  # images whose surroundings stand for all: as they lie, in register
 _PRIOR = (10, 15)  # neighbours that the whole collection's dimension counts as much as: as they lie, in register
-_MOST = 128  # copies of an image that are looked for
+_MOST = 128  # copies of an image that are looked for in one search
 _AT_ONCE = 6  # of them; more where any of these is one
 _ALIKE = 0.4  # cosine below which nothing is brought into register
 _CUT = 0.04  # share of a side by which a picture counts as cut or shifted
@@ -135,11 +136,21 @@ def near_duplicates(thumbnails: UInt8[np.ndarray, "n 32 32"]) -> Pairs:
 
 
 def near_copies(asked: UInt8[np.ndarray, "n 32 32"], stored: UInt8[np.ndarray, "m 32 32"]) -> Pairs:
-    """All pairs of an image (``first``) and a copy of it in another collection (``second``), as ``near_duplicates``.
+    """Pairs of an image (``first``) and a copy of it in another collection (``second``), as ``near_duplicates``.
 
-    Cuts, other borders and shifts are looked through, too, unless there are more than two thousand million pairs.
+    Cuts, other borders and shifts are looked through, too, unless there are more than two thousand million pairs. Every
+    copy is in some pair; one that shows several of the images may be in a pair with one of them alone.
     """
-    return _found(asked, stored, within=False, windows=len(asked) * len(stored) <= _MANY)
+    windows = len(asked) * len(stored) <= _MANY
+    some, rest, parts = np.arange(len(asked)), np.arange(len(stored)), list[Pairs]()
+    while len(some) or not parts:
+        found = _found(asked[some], stored[rest], within=False, windows=windows)
+        parts.append(found._replace(first=some[found.first], second=rest[found.second]))
+        # Of some it was not looked whether they have more copies still.
+        some = some[np.bincount(found.first, minlength=len(some)) >= _MOST]
+        rest = np.setdiff1d(rest, parts[-1].second)
+    first, second, distance = (np.concatenate([getattr(part, name) for part in parts]) for name in _NUMBERS)
+    return Pairs(first, second, [words for part in parts for words in part.change], distance)
 
 
 def _found(asked: np.ndarray, stored: np.ndarray, *, within: bool, windows: bool) -> Pairs:
@@ -250,7 +261,7 @@ class _Crowd:
     """
 
     def __init__(self, thumbnails: UInt8[np.ndarray, "n 32 32"], *, windows: bool) -> None:
-        self.thumbnails, self.windows = thumbnails[_spread(len(thumbnails), _CROWD)], windows
+        self.thumbnails, self.windows = _thinned(thumbnails[_spread(len(thumbnails), _CROWD)]), windows
         self.weights = weights_of(self.thumbnails)
         self.others = described(self.thumbnails, self.weights, windows=windows)
         self.known: dict[bool, tuple[float, Float[np.ndarray, "2 q"]]] = {}
@@ -344,6 +355,13 @@ class _Crowd:
             log = np.log(away[:, -1:] / away[:, copies:-1])
             reach[start : start + _ROWS], logs[start : start + _ROWS] = away[:, -1], log.sum(1) + copies * log[:, 0]
         return reach, logs, np.concatenate(agreement, 1)
+
+
+def _thinned(crowd: UInt8[np.ndarray, "n 32 32"]) -> UInt8[np.ndarray, "m 32 32"]:
+    """A crowd in which no picture stands so often that its copies would be all that an image has as neighbours."""
+    whole = described(crowd, weights_of(crowd), windows=False)
+    before = torch.triu(resemblance(whole, whole[:, 0]) > _CLOSE, 1).sum(0).numpy()
+    return crowd[before < _COPIES // 2]
 
 
 def _agreement(found: Registered) -> Float[np.ndarray, "2 p"]:

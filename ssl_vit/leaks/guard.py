@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from ssl_vit.configs import DataConfig, LabelledDataConfig, PoolConfig
+from ssl_vit.configs import OBJECT, DataConfig, LabelledDataConfig, PoolConfig
 from ssl_vit.configs.data import OnLeak
 from ssl_vit.core.dist import rank_and_world
 from ssl_vit.core.errors import UserError
@@ -24,7 +24,7 @@ from ssl_vit.core.files import write_atomically
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
-from ssl_vit.leaks.matching import HOW, Match, key_of, matches
+from ssl_vit.leaks.matching import HOW, Match, in_one_place, key_of, matches
 
 _CPU = torch.device("cpu")
 _SHOWN = 2  # pairs that a complaint names
@@ -85,7 +85,13 @@ class Guarded(NamedTuple):
     same; empty where none are known."""
 
 
-def guard_pool(pool: ImageSet, data: PoolConfig, judged_on: LabelledDataConfig, device: torch.device = _CPU) -> Guarded:
+def guard_pool(
+    pool: ImageSet,
+    data: PoolConfig,
+    judged_on: LabelledDataConfig,
+    device: torch.device = _CPU,
+    test: ImageSet | None = None,
+) -> Guarded:
     """Keeps the images that will be judged on, and copies of them, out of a pool (every process must call it).
 
     Labelled images that cannot be opened are no reason to stop.
@@ -95,11 +101,13 @@ def guard_pool(pool: ImageSet, data: PoolConfig, judged_on: LabelledDataConfig, 
         data: Its options, and what to do about leaks.
         judged_on: Options of the labelled images.
         device: Through which processes exchange what they saw.
+        test: The images that will be judged on, where they are open already; else those that ``judged_on`` names, if
+            they are on this machine.
 
     Raises:
         UserError: For a leak with ``--data.on_leak stop``, and where nothing would be left.
     """
-    test = _judged(data, judged_on)
+    test = test or _judged(data, judged_on)
     if test is None:
         if data.transductive:
             say_once(_NOTHING_DECLARED)
@@ -186,8 +194,9 @@ def _decided(
 def _judged(data: PoolConfig, judged_on: LabelledDataConfig) -> ImageSet | None:
     """The images that will be judged on; None where there are none, or they are not on this machine."""
     path = judged_on.path
-    here = path in (None, "digits", data.path) or Path(path or "").expanduser().exists()
+    here = path in (None, "digits", data.path) or path.startswith(OBJECT) or Path(path).expanduser().exists()
     if not here:  # on the hub: pre-training needs no network for what comes later
+        say_once(f"note: no test images are looked for in the pool: {path} is not on this machine")
         return None
     try:
         return open_labelled(data, judged_on).test
@@ -216,7 +225,8 @@ def seen_in_pre_training(
         pool = open_pool(data, judged_on)[0]
     except (KeyError, TypeError, UserError):
         return None
-    if (shared := test.shared_with(pool)) and pool.fingerprint == about.get("pool_fingerprint"):
+    shared = test.shared_with(pool) if in_one_place(test, pool) else None
+    if shared and (shared == len(test) or len(pool) > _MANY) and pool.fingerprint == about.get("pool_fingerprint"):
         return shared
     if len(pool) > _MANY:
         return None

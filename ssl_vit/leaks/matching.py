@@ -5,22 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from ssl_vit.core.dist import gather_lists, rank_and_world
 from ssl_vit.core.files import own_cache, write_atomically
+from ssl_vit.core.notices import say_once
 from ssl_vit.core.reading import loads
+from ssl_vit.data.decoding.decode import decode
 from ssl_vit.data.decoding.formats import Unreadable
 from ssl_vit.data.images import ImageSet, evenly
 from ssl_vit.data.sources.part import file_of
 from ssl_vit.leaks.duplicates import near_copies
-from ssl_vit.leaks.looking import look, number_rows
+from ssl_vit.leaks.looking import Rows, Seen, look, number_rows
 
 How = Literal["row", "file", "bytes", "pixels", "near"]
 
@@ -30,7 +32,7 @@ HOW: dict[How, str] = {
 }  # fmt: skip
 """How two images are told to be the same picture, the surest first."""
 
-_VERSION = 2  # of what is found; another one looks again
+_VERSION = 3  # of what is found; another one looks again
 _SAMPLE = 16  # images of either set whose bytes tell whether they are still what was looked at
 _LONG = 20_000  # images from which it is said that they are looked at
 _MINUTES = 1e8  # pairs for which one thread needs minutes
@@ -69,22 +71,32 @@ def matches(images: ImageSet, test: ImageSet, workers: int | None, device: torch
         if main and len(images) + len(test) >= _LONG:
             long = ", which takes minutes" if len(images) * len(test) >= _MINUTES else ""
             print(f"leak guard      looks at {len(images) + len(test):,} images, once{long}", flush=True)
-        found = _matches(images, test, workers, device)
-        kept = gather_lists([json.dumps(found)] if main else [])[0]
+        looked = _looked(images, test, workers, device)
+        kept = gather_lists([json.dumps(looked)] if main else [])[0]
         if main:
-            about = {"sample": _sample(images, test), "matches": loads(kept)}
             with suppress(OSError):  # a home that cannot be written to costs time and no result
-                write_atomically(path, json.dumps(about))
-    return [Match(*one) for one in loads(kept)]
+                write_atomically(path, json.dumps(loads(kept) | {"sample": _sample(images, test)}))
+    found = loads(kept)
+    if lost := sum(len(places) for places in found["unreadable"]):
+        say_once(
+            f"note: {lost:,} images cannot be read, so it was not looked whether they show a test image or are one"
+        )
+    return [Match(*one) for one in found["matches"]]
 
 
-def _matches(images: ImageSet, test: ImageSet, workers: int | None, device: torch.device) -> list[Match]:
-    """What is found by looking; empty on processes other than the main one."""
+def _looked(images: ImageSet, test: ImageSet, workers: int | None, device: torch.device) -> dict[str, Any]:
+    """What is found by looking, and which images of either set cannot be read; empty where not in the main process."""
     sets = {"images": images, "test": test}
     rows = number_rows(sets)
     seen = look(sets, rows, workers, device)
     if rank_and_world()[0]:
-        return []
+        return {}
+    lost = [np.flatnonzero(seen.code[rows.number[name]] >= len(seen.thumbnails)).tolist() for name in sets]
+    return {"matches": _matches(sets, rows, seen), "unreadable": lost}
+
+
+def _matches(sets: dict[str, ImageSet], rows: Rows, seen: Seen) -> list[Match]:
+    images, test = sets.values()
     code, file = ({name: of[rows.number[name]] for name in sets} for of in (seen.code, seen.file))
     found = [_pairs(rows.number["images"], rows.number["test"], "row")]
     found.append(_pairs(np.array(_files("images", images)), np.array(_files("test", test)), "file"))
@@ -122,6 +134,15 @@ def _files(name: str, images: ImageSet) -> list[str]:
     return [f"{name} {i}" if path is None else os.path.realpath(path) for i, path in enumerate(paths)]
 
 
+def in_one_place(some: ImageSet, others: ImageSet) -> bool:
+    """Whether the first of some images lies among the files of others, or is no file of its own.
+
+    Splits are told apart by names and sizes of files, which two folders of uncompressed images may share.
+    """
+    path = file_of(some.rows, int(some.ids[0]))
+    return path is None or os.path.realpath(path) in _files("", others)
+
+
 def _once(found: Sequence[Match]) -> list[Match]:
     """Of matches with the surest first, those that are the first of an image or of a test image; by image."""
     images, tests, kept = set[int](), set[int](), list[Match]()
@@ -145,16 +166,30 @@ def key_of(images: ImageSet) -> str:
 
 
 def _key(images: ImageSet, test: ImageSet) -> str:
-    return hashlib.sha256(f"{_VERSION} {key_of(images)} {key_of(test)}".encode()).hexdigest()[:32]
+    told = f"{_VERSION} {key_of(images)} {images.most} {key_of(test)} {test.most}"
+    return hashlib.sha256(told.encode()).hexdigest()[:32]
 
 
 def _read(path: Path, images: ImageSet, test: ImageSet) -> str:
-    """What was found before, as JSON; empty where nothing was, or where files were changed in place since."""
+    """What was found before, as JSON; empty where nothing was, or where files are not any more what they were."""
     try:
         about = loads(path.read_text())
-        return json.dumps(about["matches"]) if about["sample"] == _sample(images, test) else ""
-    except (OSError, ValueError, KeyError, TypeError):
+        same = about.pop("sample") == _sample(images, test)
+        return (
+            json.dumps(about) if same and not _readable(zip((images, test), about["unreadable"], strict=True)) else ""
+        )
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
         return ""
+
+
+def _readable(lost: Iterable[tuple[ImageSet, list[int]]]) -> bool:
+    """Whether any of some images that could not be read can be read now."""
+    for images, places in lost:
+        for i in places[:_SAMPLE]:
+            with suppress(Unreadable):
+                decode(images.raw(i), images.form, None, images.most)
+                return True
+    return False
 
 
 def _sample(*sets: ImageSet) -> list[str]:

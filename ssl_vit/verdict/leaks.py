@@ -43,7 +43,7 @@ def keep_apart(cfg: Comparison, pool: ImageSet, data: Labelled, device: torch.de
         )
     if cfg.data.on_leak != "drop":
         return Apart(pool, data, ())
-    guarded = guard_pool(pool, cfg.data, cfg.eval.data, device)
+    guarded = guard_pool(pool, cfg.data, cfg.eval.data, device, data.test)
     data, omission = guard_labelled(data, "drop", cfg.data.workers, device)
     return Apart(guarded.images, data, tuple(filter(None, (guarded.omission, omission))))
 

@@ -214,6 +214,9 @@ def _work(folder: Path, task: Task) -> int:
     except KeyboardInterrupt:
         return 130
     except SystemExit as end:
+        if isinstance(end.code, str):
+            with _log(folder, task).open("a") as said:
+                said.write(f"error: {end.code}\n")
         return end.code if isinstance(end.code, int) else 1
     except Exception as error:
         with _log(folder, task).open("a") as said:

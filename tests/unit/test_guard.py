@@ -17,6 +17,7 @@ from ssl_vit.data.sources.opening import open_labelled, open_pool
 from ssl_vit.exports.origin import own_data, recorded_data
 from ssl_vit.leaks import matching
 from ssl_vit.leaks.guard import Guarded, guard_labelled, guard_pool, on_leak, seen_in_pre_training
+from ssl_vit.leaks.matching import in_one_place
 from ssl_vit.methods.mae import MAERecipe
 from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.runs.identity import differences, identity
@@ -60,7 +61,8 @@ def test_usual_pools_lose_nothing(root: Path, capsys: pytest.CaptureFixture[str]
         assert captured.err == ""
     elsewhere = guarded(PoolConfig(path=str(root / "alone")), LabelledDataConfig(path="owner/elsewhere"))
     assert (len(elsewhere.images), elsewhere.omission, elsewhere.about) == (30, None, {})
-    assert capsys.readouterr() == ("", "")
+    told = "note: no test images are looked for in the pool: owner/elsewhere is not on this machine\n"
+    assert capsys.readouterr() == ("", told)
 
 
 def test_what_shows_test_images_is_left_out_and_listed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,6 +218,56 @@ def test_what_was_found_is_kept_until_files_change(root: Path, monkeypatch: pyte
         file.write_text("{")
     guarded(data, judged_on)
     assert len(looked) == 1
+
+
+def test_what_could_not_be_read_is_looked_at_when_it_can(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --data.max_pixels too small for any image nothing is compared, and nothing of that is kept."""
+    data, judged_on = PoolConfig(path=str(root / "alone")), LabelledDataConfig(path=str(root / "split"))
+    whole = guarded(data, judged_on)
+    assert whole.omission is not None
+    capsys.readouterr()
+    assert guarded(replace(data, max_pixels=100), replace(judged_on, max_pixels=100)).omission is None
+    assert "40 images cannot be read" in capsys.readouterr().err
+    assert guarded(data, judged_on).omission == whole.omission
+    assert "cannot be read" not in capsys.readouterr().err
+    broken = root / "alone" / "cat" / "20.png"
+    raw = broken.read_bytes()
+    for again in range(2):
+        broken.write_bytes(raw if again else raw[:60] + bytes(len(raw) - 60))
+        found = guarded(data, judged_on).omission
+        assert found is not None
+        assert ("1 images cannot be read" in capsys.readouterr().err) is not bool(again)
+        assert len(found.images) == len(whole.omission.images) - (not again)
+
+
+def test_test_images_that_are_open_already_need_no_path(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a verdict has those of a data set on the hub."""
+    data, far = PoolConfig(path=str(root / "alone")), LabelledDataConfig(path="someone/cells")
+    pool = open_pool(data, SAME)[0]
+    assert guard_pool(pool, data, far).omission is None
+    assert "no test images are looked for in the pool: someone/cells is not on this machine" in capsys.readouterr().err
+    test = open_labelled(data, LabelledDataConfig(path=str(root / "split"))).test
+    found = guard_pool(pool, data, far, test=test).omission
+    assert found is not None
+    assert len(found.images) > 0
+
+
+def test_folders_whose_files_have_equal_sizes_share_no_image(tmp_path: Path) -> None:
+    """Uncompressed images of equal size and name are different ones."""
+    for n, folder in enumerate(("one", "two")):
+        for i in range(20):
+            path = tmp_path / folder / "ab"[i % 2] / f"{i}.bmp"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pixels = np.random.default_rng(100 * n + i).integers(0, 256, (16, 16), dtype=np.uint8)
+            Image.fromarray(pixels).save(path)
+    data = PoolConfig(path=str(tmp_path / "one"))
+    pool = open_pool(data, LabelledDataConfig(path=str(tmp_path / "two")))[0]
+    about = recorded_data(data, LabelledDataConfig(path=str(tmp_path / "two"))) | {"pool_fingerprint": pool.fingerprint}
+    other = open_labelled(data, LabelledDataConfig(path=str(tmp_path / "two"))).test
+    assert other.shared_with(pool) and not in_one_place(other, pool)
+    assert seen_in_pre_training(about, other) == 0
+    own = open_labelled(data, LabelledDataConfig(path=str(tmp_path / "one"))).test
+    assert seen_in_pre_training(about, own) == len(own)
 
 
 def test_seen_in_pre_training(root: Path) -> None:

@@ -267,15 +267,11 @@ def _ending(status: int) -> str:
     """How a process ended, for people."""
     if status >= 0:
         return f"it left with status {status}"
-    try:
-        what = signal.Signals(-status).name
-    except ValueError:
-        what = f"signal {-status}"
     reasons: dict[int, str] = {
         signal.SIGKILL: ", as the system does where memory runs out",
         signal.SIGBUS: ", as where shared memory (/dev/shm) is full",
     }
-    return f"ended by {what}{reasons.get(-status, '')}"
+    return f"ended by {signals.name_of(-status)}{reasons.get(-status, '')}"
 
 
 def _serve(work: Work[Any], pipe: Connection, names: SharedArray, slot: int, known: dict[str, str]) -> None:
