@@ -27,6 +27,8 @@ def resolve_augment(
         raise UserError(f"--augment.crop_scale {list(crop)} is for random resized crops; --augment.crop pad has none")
     if not 0 < crop[0] <= crop[1] <= 1:
         raise UserError(f"--augment.crop_scale {list(crop)} must be two shares of the area, 0 < least <= most <= 1")
+    if not cfg.crop_ratio[0] <= cfg.crop_ratio[1]:
+        raise UserError(f"--augment.crop_ratio {list(cfg.crop_ratio)} must be two positive numbers, least first")
     if cfg.erasing and not labelled:
         raise UserError(f"--augment.erasing {cfg.erasing:g} is for training on labels; without them leave it out")
     return fill(

@@ -110,6 +110,10 @@ class Backbone(nn.Module, ABC):
     def recompute_activations(self) -> None:
         """From now on activations are computed again in the backward pass instead of being kept."""
 
+    def undecayed(self) -> set[str]:
+        """Names of parameters that weight decay leaves alone beside the usual ones, as the network's authors do."""
+        return set()
+
     def keep_channels_together(self) -> None:
         """From now on the channels of a place lie together in memory, where convolutions do most of the work."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
+from fnmatch import fnmatch
 from math import isqrt
 from typing import Any, Literal
 
@@ -110,6 +111,12 @@ class PooledBackbone(Backbone):
         added = {k: tuple(v.shape) for k, v in whole.items() if k not in self.timm_state()}
         weights = {f"{name}.weight": (1, self.embed_dim) for name in self.classifier}
         return bool(weights) and added == weights | {f"{name}.bias": (1,) for name in self.classifier}
+
+    def undecayed(self) -> set[str]:
+        """What timm's model names, by pattern or whole."""
+        told: Any = getattr(self.model, "no_weight_decay", set[str])
+        patterns = [f"model.{name}" for name in told()]
+        return {name for name, _ in self.named_parameters() if any(fnmatch(name, pattern) for pattern in patterns)}
 
     def recompute_activations(self) -> None:
         """By residual block, else as timm does it for this model.

@@ -110,10 +110,7 @@ class FamilyTokens(PooledBackbone, TokenBackbone):
             nonlocal grid
             x, grid = self._embed(images, keep_ids, replace)
             for block, bias in zip(self._blocks(), self._biases(grid, keep_ids), strict=True):
-                if self.recompute and not (isinstance(block, Block) and self.draws_drop_path):  # those do it alone
-                    x = recomputed(_run, self.places, block, x, bias)
-                else:
-                    x = _run(block, x, bias)
+                x = recomputed(_run, self.places, block, x, bias) if self.recompute else _run(block, x, bias)
             return self._last_norm()(x) if norm else x
 
         x = self.places.run(run, images, drop)

@@ -79,8 +79,9 @@ class Continuing:
         common = {"weight_decay": optim.weight_decay, "decays_tokens": objective.decays_tokens}
         heads = parameter_groups(parts[False], **common)
         own = parameter_groups(
-            parts[True], layer_decay=optim.layer_decay, layer_id=trunk.layer_id, top_layer=trunk.depth + 1, **common
-        )
+            parts[True], layer_decay=optim.layer_decay, layer_id=trunk.layer_id, top_layer=trunk.depth + 1,
+            undecayed=trunk.undecayed(), **common,
+        )  # fmt: skip
         self._held = [parameter for group in own for parameter in group["params"]]
         return heads + [group | {"lr_scale": self.cfg.rate * group["lr_scale"], "held": True} for group in own]
 

@@ -28,7 +28,7 @@ from ssl_vit.methods.method import imported
 from ssl_vit.models.build import build_backbone, check_shape, facts_of
 from ssl_vit.objectives.base import Built
 from ssl_vit.released.starts import network_of_weights, started_backbone
-from ssl_vit.training.metering import try_pass
+from ssl_vit.training.metering import try_pass, with_every_branch
 
 HOUR = 3600.0
 RATE = 20e9
@@ -153,9 +153,7 @@ def count(method: Method, cfg: ResolvedPretraining, form: Format) -> Cost:
         form: Channels and bits of the images.
     """
     built = build_for(method, cfg, form)
-    inputs = built.view(stand_ins(_TRIED, form, cfg.model.img_size), 0)
-    if "drop" in inputs:
-        inputs["drop"] = torch.ones_like(inputs["drop"])
+    inputs = with_every_branch(built.view(stand_ins(_TRIED, form, cfg.model.img_size), 0))
     with sdpa_kernel(SDPBackend.MATH):
         tried = try_pass(built.objective, inputs, torch.autocast("cpu", enabled=False))
     weights = sum(p.numel() * p.element_size() * (4 if p.requires_grad else 1) for p in built.objective.parameters())

@@ -27,7 +27,7 @@ from ssl_vit.training.forecast import Forecast, none_lighter
 from ssl_vit.training.health import Health
 from ssl_vit.training.launch import DTYPES, count_steps
 from ssl_vit.training.log import TrainingLog
-from ssl_vit.training.metering import Meter, out_of_memory, product_ceiling, try_pass
+from ssl_vit.training.metering import Meter, out_of_memory, product_ceiling, try_pass, with_every_branch
 from ssl_vit.training.micro_batch import settle_micro_batch
 from ssl_vit.training.optim import peak_learning_rate
 from ssl_vit.training.profiling import StepProfile
@@ -42,6 +42,8 @@ from ssl_vit.views.training import View
 
 T = TypeVar("T", bound=Objective)
 
+_ONE_VALUE = "more than 1 value per channel"
+"""What torch says where batch normalisation has nothing to take a variance of."""
 _TRIED = 8
 """Images of the pass that counts operations."""
 
@@ -87,17 +89,30 @@ def fit(
     rates = partial(learning_rate, optim, peak_learning_rate(optim, loader.batch_size), loader.steps_per_epoch)
     rates(0, steps)  # a warm-up that is too long is told before anything is prepared
     sharded, tried = is_sharded(fit), cast("Meter | None", None)
+
+    def settle() -> Meter | None:
+        """What is tried before the first batch; a meter where it must know the network as it is now."""
+        now = sharded or fit.recompute
+        meter = _measured(loader.batches(0, 1), objective, view, seed, accelerator)[1] if now else None
+        if fit.recompute:
+            for part in objective.modules():
+                if isinstance(part, Backbone):
+                    part.recompute_activations()
+        if fit.micro_batch == "auto":
+            settle_micro_batch(objective, loader, view, fit=fit, accelerator=accelerator, seed=seed)
+        return meter
+
     if sharded:
         check_sharding(fit, optim, continued=continuing is not None, watched=watch is not None)
         # What is tried on whole weights is tried before they are cut.
         objective.to(accelerator.device, dtype=DTYPES.get(fit.precision)).train()
-        if fit.micro_batch == "auto":
-            settle_micro_batch(objective, loader, view, fit=fit, accelerator=accelerator, seed=seed)
-        tried = _measured(loader.batches(0, 1), objective, view, seed, accelerator)[1]
+        tried = settle()
     stepper = Stepper(objective, fit=fit, optim=optim, accelerator=accelerator, continuing=continuing, sharded=sharded)
     drift = None if continuing is None else continuing.drift
     if drift is not None:
         drift.begin(objective.exported())
+    if fit.spike is not None and fit.on_divergence != "skip":
+        raise UserError(f"--fit.spike {fit.spike:g} is for --fit.on_divergence skip; give both, or leave it out")
     soundness = Soundness(fit.spike) if fit.on_divergence == "skip" else None
     saving = Saving(stepper, run, loader, steps, soundness)
     done = saving.resume(rates)
@@ -108,8 +123,8 @@ def fit(
     profile = StepProfile(run.path / "profile", accelerator.device) if fit.profile and main else None
     span = nullcontext if profile is None else profile.span
     try:
-        if fit.micro_batch == "auto" and tried is None:
-            settle_micro_batch(objective, loader, view, fit=fit, accelerator=accelerator, seed=seed)
+        if not sharded:
+            tried = settle()
         source = cast("Generator[Batch, None, None]", loader.batches(done, steps))
         batches, meter = (source, tried) if tried else _measured(source, objective, view, seed, accelerator)
         run.record("flops_per_image", meter.flops)
@@ -220,9 +235,17 @@ def fit(
         if not out_of_memory(error):
             raise
         fewer = f"--fit.micro_batch {max(1, loader.micro_batch // 2)} (the effective batch stays)"
+        cures = (fewer, *(() if fit.recompute else ("--fit.recompute true",)), *objective.smaller)
         raise UserError(
-            f"out of memory with {loader.micro_batch} images per forward pass; try "
-            f"{', '.join((fewer, '--fit.recompute true', *objective.smaller))}, or a smaller network or input"
+            f"out of memory with {loader.micro_batch} images per forward pass; try {', '.join(cures)}, or a smaller "
+            "network or input"
+        ) from None
+    except ValueError as error:
+        if _ONE_VALUE not in str(error):
+            raise
+        raise UserError(
+            f"batch normalisation has one value per channel with --fit.micro_batch {loader.micro_batch}, which tells "
+            "nothing of a mean; give 2 or more images per forward pass, or larger ones"
         ) from None
     finally:
         saving.close()
@@ -246,10 +269,8 @@ def _measured(
     """The batches as they were, and a meter that knows the operations per image and the device's ceiling."""
     first = next(batches)
     few = first.part(slice(_TRIED))
-    inputs = view(few, seed)
-    if "drop" in inputs:  # with every branch, so that a network counts the same in every run
-        inputs["drop"] = torch.ones_like(inputs["drop"])
-    flops = try_pass(objective, inputs, accelerator.autocast()).flops / len(few.index)
+    # With every branch, so that a network counts the same in every run.
+    flops = try_pass(objective, with_every_branch(view(few, seed)), accelerator.autocast()).flops / len(few.index)
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}
     dtype = half.get(accelerator.mixed_precision, next(objective.parameters()).dtype)
     meter = Meter(accelerator.device, flops, product_ceiling(accelerator.device, dtype, torch.get_num_threads()))

@@ -57,6 +57,12 @@ def _wait(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
+def with_every_branch(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What a view made, with no residual branch left out, so that a network counts the same whatever was drawn."""
+    drawn = {key for key in inputs if key == "drop" or key.startswith("drop_")}
+    return inputs | {key: torch.ones_like(inputs[key]) for key in drawn}
+
+
 class Pass(NamedTuple):
     """What one forward and backward pass takes."""
 

@@ -50,9 +50,9 @@ def settle_micro_batch(
     gigabytes = f"{each / 2**30:.2g} GB an image, {state / 2**30:.2g} GB of gradients and optimiser, "
     gigabytes += f"{free / 2**30:.2g} GB free"
     if position == len(sizes):
+        cures = "a smaller network or input" if fit.recompute else "--fit.recompute true, a smaller network or input"
         raise UserError(
-            f"--fit.micro_batch auto: not even {sizes[-1]} image(s) per forward pass fit ({gigabytes}); try "
-            "--fit.recompute true, a smaller network or input"
+            f"--fit.micro_batch auto: not even {sizes[-1]} image(s) per forward pass fit ({gigabytes}); try {cures}"
         )
     if position and fit.statistics_batch is not None:
         raise UserError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from ssl_vit.core.parts import local, norms
 _TOKENS = (
     *("cls_token", "dist_token", "reg_token", "mask_token", "pos_embed", "pos_embed_x", "pos_embed_y"),
     *("pos_embed_prefix", "relative_position_bias_table", "rpe_table"),
+    *("rel_pos_h", "rel_pos_w", "attention_biases"),
 )
 
 
@@ -28,6 +29,7 @@ def parameter_groups(
     layer_id: Callable[[str], int] = lambda name: 0,
     top_layer: int = 0,
     decays_tokens: bool = True,
+    undecayed: Container[str] = (),
 ) -> list[dict[str, Any]]:
     """Groups for a torch optimiser by weight decay and learning-rate scale, of what is trained.
 
@@ -43,13 +45,15 @@ def parameter_groups(
         top_layer: The layer with the full learning rate.
         decays_tokens: Whether class and distillation token, registers, mask token and positions, also relative ones,
             decay too.
+        undecayed: Names of others that do not, unless tokens decay, too.
     """
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for name, parameter in named:
         if not parameter.requires_grad:
             continue
         own = name.rpartition(".")[2]
-        decays = parameter.ndim > 1 and own != "bias" and (decays_tokens or own not in _TOKENS)
+        decays = parameter.ndim > 1 and own != "bias"
+        decays = decays and (decays_tokens or not (own in _TOKENS or name in undecayed))
         decay, scale = weight_decay if decays else 0.0, layer_decay ** (top_layer - layer_id(name))
         empty = {"params": [], "names": [], "weight_decay": decay, "lr_scale": scale, "decays": decays}
         group = groups.setdefault((scale, decays), empty)

@@ -113,6 +113,11 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     if isinstance(cfg.continued, ResolvedContinued):
         micro = launch.micro_batch_size(cfg.fit, accelerator.num_processes)
         continuing = Continuing(objective, cfg.continued, Drift(cfg.continued, pool, scale, cfg.model.pool, micro))
+    if continuing is None and cfg.optim.layer_decay != 1:
+        raise UserError(
+            f"--optim.layer_decay {cfg.optim.layer_decay:g} is for networks that begin with weights (--model.weights) "
+            "and for training on labels; from random weights every block has the same rate"
+        )
     cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
     loader = Loader(
         pool, batch_size=cfg.fit.batch_size, micro_batch=launch.micro_batch_size(cfg.fit, accelerator.num_processes),

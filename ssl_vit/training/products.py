@@ -137,7 +137,7 @@ def bf16_is_faster() -> bool:
 
 
 def training_attention(precision: str) -> AbstractContextManager[object]:
-    """For forward passes on a CPU whose backward pass follows: attention of timm's own modules as plain products.
+    """Around forward and backward passes on a CPU: attention of timm's own modules as plain products.
 
     The networks' own attention (``models.attention``) needs none of it. The others call torch's fused kernel, which
     goes backwards through bf16 several times slower than through single precision (benchmarks/results/bf16.md), and

@@ -64,6 +64,7 @@ class Stepper:
                 layer_id=objective.layer_id,
                 top_layer=objective.top_layer,
                 decays_tokens=objective.decays_tokens,
+                undecayed=_undecayed(objective),
             )
             if continuing is None
             else continuing.groups(objective, optim)
@@ -74,7 +75,7 @@ class Stepper:
         self.trained = [p for p in objective.parameters() if p.requires_grad]
 
     def prepare(self, accumulation: int, seconds: float = 1.0, steps: int = 0) -> None:
-        """Before the first step: activation checkpointing, layout, compilation, the other processes.
+        """Before the first step: layout, compilation, the other processes.
 
         Args:
             accumulation: Forward passes per step on each process.
@@ -91,11 +92,8 @@ class Stepper:
         asked = self.fit.channels_last
         together = self.accelerator.device.type == "cuda" if asked is None else asked
         for part in self.objective.modules():
-            if isinstance(part, Backbone):
-                if self.fit.recompute:
-                    part.recompute_activations()
-                if together and self.sharding is None:
-                    part.keep_channels_together()
+            if isinstance(part, Backbone) and together and self.sharding is None:
+                part.keep_channels_together()
         if self.sharding is not None:
             self.optimizer = self.accelerator.prepare_optimizer(self.optimizer, device_placement=False)
             return
@@ -134,7 +132,7 @@ class Stepper:
             given = inputs()
             if self.graphs:
                 torch.compiler.cudagraph_mark_step_begin()
-            with self._summed(micro == self.accumulation - 1):
+            with self._summed(micro == self.accumulation - 1), self._attention():
                 with span("forward"):
                     output = self._pass(given)
                 with span("backward"):
@@ -166,13 +164,16 @@ class Stepper:
             return self.sharding.last_of_step(last)
         return nullcontext() if last else self.accelerator.no_sync(self.model)
 
-    def _pass(self, given: dict[str, Tensor]) -> StepOutput:
+    def _attention(self) -> AbstractContextManager[object]:
+        """Around both passes: what the backward one computes again has to be what the forward one has computed."""
         on_cpu = self.accelerator.device.type == "cpu"
-        with training_attention(self.accelerator.mixed_precision) if on_cpu else nullcontext():
-            if self.sharding is None:
-                return self.model(given)
-            with self.accelerator.autocast():
-                output: StepOutput = self.objective(given)
+        return training_attention(self.accelerator.mixed_precision) if on_cpu else nullcontext()
+
+    def _pass(self, given: dict[str, Tensor]) -> StepOutput:
+        if self.sharding is None:
+            return self.model(given)
+        with self.accelerator.autocast():
+            output: StepOutput = self.objective(given)
         return StepOutput(output.loss.to(torch.promote_types(output.loss.dtype, torch.float32)), output.metrics)
 
     def whole(self) -> Objective:
@@ -222,6 +223,16 @@ def learning_rate(optim: ResolvedOptim, peak: float, steps_per_epoch: float, ste
     """The rate of one step (0-based) of a run of so many, where the warm-up reaches ``peak``."""
     warmup, twice = warmup_steps(optim, steps, steps_per_epoch), optim.schedule == "peak_twice"
     return warmup_cosine(step, total_steps=steps, warmup_steps=warmup, peak=peak, final=optim.min_lr, peak_twice=twice)
+
+
+def _undecayed(objective: Objective) -> set[str]:
+    """Parameters that networks have named, by their names in the objective."""
+    return {
+        f"{name}.{own}"
+        for name, part in objective.named_modules()
+        if isinstance(part, Backbone)
+        for own in part.undecayed()
+    }
 
 
 def _weight_decay(optim: ResolvedOptim, step: int, steps: int) -> float:

@@ -110,6 +110,18 @@ def test_what_needs_tokens_says_so(run: str, script) -> None:
         assert err.strip().count("\n") == 0
 
 
+def test_options_that_would_do_nothing_or_cannot_be_are_refused(script) -> None:
+    """One image per pass has no variance, and from random weights no block has a rate of its own."""
+    plain = ["--supervised.mixup", "0", "--supervised.cutmix", "0", "--fit.batch_size", "2", "--fit.micro_batch", "1"]
+    for said, *command in (
+        ("one value per channel with --fit.micro_batch 1", "supervised", "--model.name", "resnet10t", *plain),
+        ("--optim.layer_decay 0.5 is for networks that begin with weights", "mae", "--optim.layer_decay", "0.5"),
+    ):
+        status, _, err = script(f"recipes/{command[0]}.py", *command[1:], "--fit.epochs", "0.1", "--fit.min_steps", "1")
+        assert (status, err.strip().count("\n")) == (1, 0), err
+        assert said in err
+
+
 def test_running_statistics_are_saved_and_resumed(script) -> None:
     words = ["--model.name", "test_resnet", *SHORT, "--fit.min_steps", "4", "--fit.checkpoint_steps", "2"]
     command = ["recipes/supervised.py", *words, "--fit.keep_checkpoints", "9", "--run.dir", "run"]

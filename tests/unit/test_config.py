@@ -201,6 +201,13 @@ def test_impossible_crops(scale: tuple[float, float]) -> None:
         augmented(AugmentConfig(crop_scale=scale), "px32", labelled=False)
 
 
+def test_shapes_of_crops_the_wrong_way_round() -> None:
+    with pytest.raises(
+        UserError, match=r"--augment\.crop_ratio \[1.5, 0.7\] must be two positive numbers, least first"
+    ):
+        augmented(AugmentConfig(crop_ratio=(1.5, 0.7)), "px32", labelled=False)
+
+
 def test_padded_crops_have_no_areas() -> None:
     padded = AugmentConfig(crop="pad")
     for labelled in (False, True):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from ssl_vit.configs import DataConfig, LabelledDataConfig, ResolvedAugment, ResolvedFit, ResolvedModel, ResolvedOptim
-from ssl_vit.core.errors import Diverged
+from ssl_vit.core.errors import Diverged, UserError
 from ssl_vit.data.loading.loader import Batch, Loader
 from ssl_vit.data.scale import measure_scale
 from ssl_vit.data.sources.opening import open_pool
@@ -163,6 +163,11 @@ def test_a_run_that_stopped_goes_on_by_skipping(tmp_path: Path) -> None:
     again, _ = run(tmp_path / "a", {4: "loss"}, build(seed=9))
     reference, _ = run(never_drawn(tmp_path / "b", [4]), {})
     assert equal(reference, again)
+
+
+def test_spikes_are_for_runs_that_skip(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--fit.spike 3 is for --fit.on_divergence skip"):
+        run(tmp_path / "a", {}, cfg=replace(FIT, on_divergence="stop", spike=3.0))
 
 
 def test_a_run_that_skipped_goes_on_without_the_option(tmp_path: Path) -> None:

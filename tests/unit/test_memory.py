@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -39,10 +39,12 @@ class Largest(TorchDispatchMode):
         return result
 
 
-def dino(**changes: Any) -> DINO:
+def dino(backbone: Backbone | None = None, **changes: Any) -> DINO:
     torch.manual_seed(0)
     cfg = ResolvedDINO(out_dim=5000, head_hidden=16, head_bottleneck=4, teacher_temp=0.07, warmup_teacher_temp=0.04,
                      teacher_warmup=0.0, **changes, drop_path=0.0, centring="mean")  # fmt: skip
+    if backbone is not None:
+        return DINO(backbone, cfg, pool="mean", batch_size=8)
     return DINO(build_backbone(MODEL, 1), cfg, pool="cls", batch_size=8)
 
 
@@ -85,16 +87,38 @@ def test_recomputing_activations_keeps_less_and_changes_nothing() -> None:
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("name", ["deit_tiny_distilled_patch16_224", "vit_relpos_small_patch16_224"])
+def test_tokens_of_other_networks_keep_less_too(name: str) -> None:
+    """MAE and a teacher's lessons read tokens, which goes past the blocks' own forward."""
+    kept: list[int] = []
+    for again in (False, True):
+        torch.manual_seed(0)
+        net = cast(Any, make_backbone(name, {"embed_dim": 48, "depth": 6, "num_heads": 2}, img_size=224))
+        if again:
+            net.recompute_activations()
+        sizes: dict[int, int] = {}
+
+        def note(tensor: Tensor, sizes: dict[int, int] = sizes) -> Tensor:
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+            net.forward_tokens(torch.randn(2, 3, 224, 224)).patches.square().sum().backward()
+        kept.append(sum(sizes.values()))
+    assert kept[1] < 0.5 * kept[0]
+
+
 def test_recomputing_is_refused_where_it_would_count_batches_twice() -> None:
     with pytest.raises(UserError, match="recompute true: resnet10t has batch normalisation"):
         make_backbone("resnet10t", {}, img_size=32).recompute_activations()
 
 
 def trained(objective: Objective, view: Any, path: Path, **changes: Any) -> None:
-    accelerator = launch.join("fp32")
+    changes = {"precision": "fp32"} | changes
+    accelerator = launch.join(changes["precision"])
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     loader = Loader(pool.subset(np.arange(8)), batch_size=8, micro_batch=8, seed=0, device=accelerator.device)
-    fit = ResolvedFit(epochs=1.0, batch_size=8, min_steps=0, precision="fp32", log_every=1, **changes)
+    fit = ResolvedFit(epochs=1.0, batch_size=8, min_steps=0, log_every=1, **changes)
     optim = ResolvedOptim(lr=1e-3, base_lr=1e-3)
     loop.fit(objective, loader, view, fit=fit, optim=optim, run=RunDir(path, True), accelerator=accelerator, seed=0)
 
@@ -103,6 +127,16 @@ def test_the_loop_recomputes_where_it_is_told_to(tmp_path: Path) -> None:
     objective = dino()
     trained(objective, lambda batch, seed: crops(), tmp_path, recompute=True)
     assert objective.student.backbone.recompute  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_attention_of_timms_own_modules_is_computed_again_as_it_was(tmp_path: Path) -> None:
+    """In bf16 a CPU takes plain products for it, in both passes."""
+    net = make_backbone(
+        "pvt_v2_b0", {"embed_dims": [8, 8, 8, 16], "depths": [1, 1, 1, 1], "num_heads": [1, 2, 2, 2]}, img_size=32
+    )
+    images = torch.randn(8, 2, 3, 32, 32)
+    objective = dino(net, loss_chunk=8)
+    trained(objective, lambda batch, seed: {"globals": images}, tmp_path, recompute=True, precision="bf16")
 
 
 def test_too_little_memory_names_what_helps(tmp_path: Path) -> None:

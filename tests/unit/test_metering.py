@@ -32,7 +32,7 @@ from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.mae import MAE, mae_view
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import launch, loop, micro_batch
-from ssl_vit.training.metering import Meter, try_pass
+from ssl_vit.training.metering import Meter, try_pass, with_every_branch
 from torch import Tensor
 
 WIDTH, DEPTH, DECODER = 16, 2, 8
@@ -156,6 +156,23 @@ def test_auto_takes_the_largest_part_that_fits(
         torch.testing.assert_close(x, y, rtol=0, atol=1e-9)
 
 
+def test_auto_counts_what_is_kept_where_activations_are_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More images fit; operations are those of a network that computes everything once."""
+    monkeypatch.setattr(micro_batch, "_free_memory", lambda device: memory_for(8))
+    counted, taken = list[float](), list[int]()
+    for name, again in (("plain", False), ("again", True)):
+        _, loader = run(tmp_path / name, replace(FIT, micro_batch="auto", recompute=again))
+        counted.append(json.loads((tmp_path / name / "environment.json").read_text())["flops_per_image"])
+        taken.append(loader.micro_batch)
+    assert taken[0] == 8 < taken[1]
+    assert counted[0] == counted[1]
+    monkeypatch.setattr(micro_batch, "_free_memory", lambda device: 0.0)
+    with pytest.raises(UserError, match=r"not even 2 image.*try a smaller network or input"):
+        run(tmp_path / "c", replace(FIT, micro_batch="auto", recompute=True))
+
+
 def test_auto_says_when_nothing_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(micro_batch, "_free_memory", lambda device: memory_for(1))
     with pytest.raises(UserError, match=r"not even 2 image.*--fit\.recompute true"):
@@ -191,3 +208,9 @@ def test_timing_has_all_shares(tmp_path: Path) -> None:
         assert set(row) == {"step", "images_per_second", "data_wait", "mfu", "peak_memory"}
         assert 0 < row["mfu"] < 10
         assert 0 <= row["data_wait"] <= 1
+
+
+def test_operations_are_those_of_all_branches() -> None:
+    """Whatever stochastic depth draws for whichever crops."""
+    ones = with_every_branch({"images": torch.zeros(2), "drop_globals": torch.zeros(2, 3), "drop": torch.zeros(2)})
+    assert {key: float(value.mean()) for key, value in ones.items()} == {"images": 0, "drop_globals": 1, "drop": 1}

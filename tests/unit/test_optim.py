@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+import timm
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from ssl_vit.configs import ModelConfig, ResolvedOptim, networks
 from ssl_vit.configs.networks import FAMILIES
 from ssl_vit.core.errors import UserError
 from ssl_vit.models.build import build_backbone, model_facts
+from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.training.optim import (
     make_optimizer,
     parameter_groups,
@@ -53,6 +55,25 @@ def test_what_timm_does_not_decay_is_not_decayed_in_training_on_labels(name: str
     groups = parameter_groups(backbone.named_parameters(), weight_decay=0.1, decays_tokens=False)
     decayed = {own for group in groups if group["weight_decay"] for own in group["names"]}
     assert decayed and not decayed & exempt
+
+
+@pytest.mark.parametrize(
+    "name", ["swinv2_tiny_window8_256", "mvitv2_tiny", "levit_128s", "coat_tiny", "crossvit_tiny_240"]
+)
+def test_what_other_networks_do_not_decay(name: str) -> None:
+    """By the names that timm has for it; with tokens that decay, everything does."""
+    with torch.device("meta"):
+        model: Any = timm.create_model(name, num_classes=0)
+    backbone = object.__new__(PooledBackbone)
+    nn.Module.__init__(backbone)
+    backbone.model = model
+    named = [(f"model.{own}", p) for own, p in model.named_parameters()]
+    exempt = {f"model.{own}" for own in model.no_weight_decay()} & {own for own, _ in named}
+    assert exempt and exempt <= backbone.undecayed()
+    for tokens in (False, True):
+        groups = parameter_groups(named, weight_decay=0.1, decays_tokens=tokens, undecayed=backbone.undecayed())
+        decayed = {own for group in groups if group["weight_decay"] for own in group["names"]}
+        assert decayed and bool(decayed & exempt) is tokens
 
 
 def test_learning_rate_scales_with_the_effective_batch_unless_given() -> None:
