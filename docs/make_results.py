@@ -24,12 +24,11 @@ WORDS = "k-means of patches"
 """The reference of the league that needs no network."""
 AS_GOOD = "As good as MAE: on digits neighbours in raw pixels, on cells training from scratch."
 STRONG = (
-    "But on CIFAR-10 and tiles, fine-tuning and training from scratch had RandAugment, erasing and boxes of random "
-    "size as crops here. Training so short does better without: by [3 to 21 of 100 "
-    "images](benchmarks/results/short_training.md), on cells by [10 to 19](benchmarks/results/labelled_crops.md) for "
-    "the boxes alone."
+    "But on tiles, fine-tuning and training from scratch had RandAugment, erasing and boxes of random size as crops "
+    "here. Training so short does better without: by [3 to 21 of 100 images](benchmarks/results/short_training.md), on "
+    "cells by [10 to 19](benchmarks/results/labelled_crops.md) for the boxes alone."
 )
-"""What to know of rows that were made before that was measured."""
+"""What to know of a row that was made before that was measured."""
 
 
 def table() -> str:

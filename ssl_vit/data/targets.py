@@ -9,6 +9,8 @@ import numpy as np
 from ssl_vit.configs.metrics import Kind
 
 _BINS = 10
+_BIN = 5
+"""Images that a bin has at least, so that a fifth of it is one."""
 
 
 class TargetScale(NamedTuple):
@@ -35,7 +37,8 @@ def strata(labels: np.ndarray, kind: Kind) -> np.ndarray:
     """A number per image such that images of one number are alike: what splits and draws are balanced by.
 
     Returns:
-        Int[n]: the class; the rarest label an image has (K where it has none); the decile of the first target.
+        Int[n]: the class; the rarest label an image has (K where it has none); the decile of the first target, of
+        fewer than 50 images a wider part.
     """
     if kind == "class":
         return labels
@@ -45,5 +48,6 @@ def strata(labels: np.ndarray, kind: Kind) -> np.ndarray:
         order = np.append(np.argsort(rarity, kind="stable"), labels.shape[1])
         return order[ranked.min(axis=1)].astype(np.int64)
     first = labels[:, 0]
-    edges = np.unique(np.quantile(first, np.linspace(0, 1, _BINS + 1)[1:-1]))
+    bins = min(_BINS, max(1, len(first) // _BIN))
+    edges = np.unique(np.quantile(first, np.linspace(0, 1, bins + 1)[1:-1]))
     return np.searchsorted(edges, first, side="right").astype(np.int64)

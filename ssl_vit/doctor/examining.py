@@ -16,14 +16,15 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.core.started import typed
 from ssl_vit.data.images import Rows, Sizes
+from ssl_vit.data.sources.known import KnownLabels, known_of, open_every
 from ssl_vit.data.sources.locate import open_source
-from ssl_vit.data.sources.part import Part, given, join
+from ssl_vit.data.sources.part import Part, join
 from ssl_vit.doctor.findings import Findings
 from ssl_vit.doctor.following import Followed, examine_following, examine_needs, follow
 from ssl_vit.doctor.grid import grid
 from ssl_vit.doctor.groups import examine_groups
 from ssl_vit.doctor.headers import Headers, examine_headers, read_headers
-from ssl_vit.doctor.labels import examine_labels
+from ssl_vit.doctor.labels import contradictions, examine_labels
 from ssl_vit.doctor.page import page
 from ssl_vit.doctor.risks import advised, examine_risks
 from ssl_vit.doctor.sample import decode_some, examine_sample
@@ -42,10 +43,9 @@ class Opened(NamedTuple):
     """Why there are no labels, where they cannot be read."""
 
     @property
-    def labels(self) -> np.ndarray | None:
-        """Of all rows; None where some have none."""
-        labels = join([part for _, part in self.parts]).labels
-        return labels if labels is not None and given(labels).all() else None
+    def known(self) -> KnownLabels | None:
+        """The labels of all rows; None where there are none."""
+        return known_of([part for _, part in self.parts])
 
 
 def examine(cfg: DoctorRecipe) -> list[Findings]:
@@ -62,8 +62,11 @@ def examine(cfg: DoctorRecipe) -> list[Findings]:
     opened = _open(cfg)
     headers = read_headers(opened.rows)
     found = [_told(examine_headers(headers, [(name, len(part.rows)) for name, part in opened.parts]))]
-    found.append(_told(examine_labels(opened.parts, opened.why_not)))
-    labels = opened.labels if opened.parts[0][1].kind == "class" else None
+    labelled, known = examine_labels(opened.parts, opened.why_not), opened.known
+    if known is not None:
+        contradictions(labelled, headers, known)
+    found.append(_told(labelled))
+    labels = known.values if known is not None and known.kind == "class" else None
     found.append(_told(examine_groups(opened.rows, labels, cfg.data)))
     run: Followed | None = None
     try:
@@ -81,7 +84,7 @@ def _open(cfg: DoctorRecipe) -> Opened:
     """All splits, with labels where they can be read."""
     why_not = ""
     try:
-        parts = open_source(cfg.data, labelled=True)
+        parts = open_every(cfg.data)
     except UserError as error:
         parts, why_not = open_source(cfg.data, labelled=False), str(error)
     names = sorted(parts, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
@@ -98,9 +101,9 @@ def _pixels(
     images = replace(run.pool, sizes=sizes, **everything)
     sample = decode_some(images, readable, cfg.doctor.decoded)
     found = [_told(examine_sample(sample, len(readable), len(headers.looked)))]
-    kind, classes = opened.parts[0][1].kind, opened.parts[0][1].classes
-    labels = opened.labels
-    own = None if labels is None else labels[sample.places]
+    known = opened.known
+    kind, classes = ("class", ()) if known is None else (known.kind, known.names)
+    own = None if known is None else known.values[sample.places]
     risks = _told(examine_risks(sample, own, classes, kind, run.cfg))
     found.append(risks)
     following = examine_following(run, advised(risks.warnings))

@@ -70,7 +70,8 @@ def examine_groups(rows: Rows, labels: np.ndarray | None, data: DataConfig) -> F
 
     Args:
         rows: All images.
-        labels: Class of every image, because what classes tie together is no group; None where there are none.
+        labels: Class of every image, because what classes tie together is no group, -1 where one has none; None where
+            there are none.
         data: Where they are, and ``--data.group``.
     """
     found = Findings("groups")
@@ -106,7 +107,7 @@ def _ties(values: Iterable[object], labels: np.ndarray | None, most: float = 0.5
         return None
     if labels is not None and labels.ndim == 1:
         own = labels[: len(numbers)]
-        if _told_by_classes(numbers, own) > _FOLLOWS:
+        if _told_by_classes(numbers[own >= 0], own[own >= 0]) > _FOLLOWS:
             return None
     return numbers
 
@@ -121,8 +122,8 @@ def _told_by_classes(groups: np.ndarray, classes: np.ndarray) -> float:
     largest = Counter[int]()
     for (_, own), images in Counter(zip(groups.tolist(), classes.tolist(), strict=True)).items():
         largest[own] = max(largest[own], images)
-    guessed = int(np.bincount(groups).max())
-    return (largest.total() - guessed) / (len(groups) - guessed)
+    guessed = int(np.bincount(groups).max()) if len(groups) else 0
+    return (largest.total() - guessed) / max(1, len(groups) - guessed)
 
 
 def _in_columns(rows: Rows, labels: np.ndarray | None, data: DataConfig) -> Group | None:

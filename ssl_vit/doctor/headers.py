@@ -140,10 +140,10 @@ def examine_headers(headers: Headers, splits: Sequence[tuple[str, int]]) -> Find
     _refused(found, headers, read)
     lost = headers.unreadable()
     found.name_some("unreadable", f"{len(lost):,}" if lost else "none, by their headers", lost, "unreadable images")
-    if len(lost) > _FEW * total:
+    if len(lost) > max(1, _FEW * total):
         found.warn(
-            f"{share(len(lost), total)} of the images cannot be read; training stops at more than 1 %: repair them "
-            "or move them away"
+            f"{share(len(lost), total)} of the images cannot be read; training stops at more than 1 % and more than "
+            "one: repair them or move them away"
         )
     _copies(found, headers, len(read))
     return found

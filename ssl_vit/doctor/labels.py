@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ssl_vit.data.sources.known import KnownLabels
 from ssl_vit.data.sources.part import Part, given
 from ssl_vit.doctor.findings import Findings, listed
+from ssl_vit.doctor.headers import Headers
 from ssl_vit.leaks.relations import counted
 from ssl_vit.report.cells import Row, table
 from ssl_vit.report.page.blocks import Block, Fold
@@ -63,6 +65,26 @@ def examine_labels(parts: Sequence[tuple[str, Part]], why_not: str) -> Findings:
             found.warn(f"the split {name} has no image of {listed(lost)}")
     found.shown.append(_table(names, counts, list(values), order))
     return found
+
+
+def contradictions(found: Findings, headers: Headers, known: KnownLabels) -> None:
+    """Warns of files that are equal to the last byte and have different labels.
+
+    Args:
+        found: What is told of labels.
+        headers: Of all images.
+        known: Their labels.
+    """
+    wrong: list[tuple[int, int]] = []
+    for group in headers.copies():
+        first, *others = [i for i in group if known.given[i]] or group[:1]
+        wrong += [(first, i) for i in others if not np.array_equal(known.values[first], known.values[i])]
+    if wrong:
+        names = [" and ".join(headers.rows.where(i) for i in pair) for pair in wrong[:2]]
+        found.warn(
+            f"{counted(len(wrong), 'file')} equal to another to the last byte and labelled otherwise: {listed(names)}; "
+            "one of either is wrong"
+        )
 
 
 def _counted(labels: np.ndarray, classes: int) -> np.ndarray:

@@ -56,7 +56,7 @@ def examine_risks(
 
     Args:
         sample: Decoded images.
-        labels: Of every decoded image, as ``kind`` says; None where there are none.
+        labels: Of every decoded image, as ``kind`` says, -1 where one has no class; None where there are none.
         classes: Their names.
         kind: What they are.
         cfg: Resolved options of the method whose views are looked at.
@@ -69,6 +69,12 @@ def examine_risks(
     _colours(found, sample, labels if kind == "class" else None, kind, cfg)
     _crops(found, thumbnails, classes, kind, cfg)
     return found
+
+
+def _classified(labels: np.ndarray | None) -> np.ndarray | None:
+    """Which images have a class; None where they are too few to tell anything."""
+    places = np.flatnonzero(labels >= 0) if labels is not None else np.empty(0)
+    return places if len(places) >= _LEAST else None
 
 
 def _group(cfg: ResolvedPretraining) -> str:
@@ -87,6 +93,8 @@ def _mirrors(
     if len(thumbnails) < _LEAST:
         found.say("mirror images", f"not measured: that takes {_LEAST} images that show something")
         return
+    own = _classified(labels)
+    thumbnails, labels = (thumbnails, None) if own is None or labels is None else (thumbnails[own], labels[own])
     straight, mirrored = (
         answers(thumbnails, labels, changed) for changed in (thumbnails, np.ascontiguousarray(thumbnails[:, :, ::-1]))
     )
@@ -195,9 +203,10 @@ def _colours(
     if measured:
         what = f"{bits} bits" if bits == 16 else f"{channels} channels"
         told(f"values are measured ({what}), and changes of brightness and contrast change the measurement")
-    if labels is None or len(labels) < _LEAST:
+    own = _classified(labels)
+    if own is None or labels is None:
         return
-    right, guess = told_by_tones(sample.tones, labels)
+    right, guess = told_by_tones(sample.tones[own], labels[own])
     found.say("colours", f"brightness and contrast of the channels alone tell the class of {100 * right:.0f} % "
               f"(guessing: {100 * guess:.0f} %)")  # fmt: skip
     if (right - guess) / max(1e-9, 1 - guess) > _TOLD and not measured:

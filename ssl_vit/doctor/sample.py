@@ -118,10 +118,10 @@ def examine_sample(sample: Sample, readable: int, total: int) -> Findings:
     readable_ones = f"the {tried:,} of {total:,} whose header can be read"
     whole = "all" if tried == total else readable_ones if tried == readable else some
     found.name_some("decoded", f"{whole}; {len(sample.broken):,} broken", list(sample.broken), "broken images")
-    if len(sample.broken) > _FEW * tried:
+    if len(sample.broken) > _FEW * tried and (len(sample.broken) > 1 or tried < total):
         found.warn(
-            f"{_among(len(sample.broken), tried)} break when they are decoded; training stops at more than 1 %: "
-            "repair them or move them away"
+            f"{_among(len(sample.broken), tried)} break when they are decoded; training stops at more than 1 % and "
+            "more than one: repair them or move them away"
         )
     if not decoded:
         return found
@@ -134,8 +134,8 @@ def examine_sample(sample: Sample, readable: int, total: int) -> Findings:
         used = int(np.ceil(np.log2(max(2.0, sample.top * top + 1))))
         found.say("range", f"values end at {sample.top * top:,.0f}, {used} of 16 bits; every channel is standardised")
     if channels == 3 and sample.grey:
-        every = "all are" if sample.grey == decoded else f"{share(sample.grey, decoded)} are"
-        found.say("colour", f"{every} grey, stored in three equal channels")
+        every = "all are grey, in three equal channels"
+        found.say("colour", every if sample.grey == decoded else f"{share(sample.grey, decoded)} are grey")
     empty = np.flatnonzero(~sample.shows)
     if len(empty):
         names = [images.where(int(sample.places[i])) for i in empty]

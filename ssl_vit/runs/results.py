@@ -45,6 +45,8 @@ class Result:
     """What was judged; None where training began from random weights."""
     made_with: dict[str, Any] = field(default_factory=dict)
     """Command, commit, versions and hardware."""
+    seen: int | None = None
+    """How many test images the backbone was pre-trained on; None where nothing was, or that is not known."""
 
 
 _FIELDS: dict[str, tuple[type, ...]] = {
@@ -110,7 +112,7 @@ def _read(path: Path) -> Result:
         )
     return Result(
         path, **{name: values[name] for name in _FIELDS}, backbone=values.get("backbone"),
-        made_with=values.get("made_with") or {},
+        made_with=values.get("made_with") or {}, seen=values.get("test_images_seen_in_pre_training"),
     )  # fmt: skip
 
 

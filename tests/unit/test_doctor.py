@@ -20,12 +20,13 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.sources.folder import FileRows, groups_in
+from ssl_vit.data.sources.known import KnownLabels
 from ssl_vit.data.sources.locate import open_source
 from ssl_vit.data.sources.part import Part
 from ssl_vit.doctor.findings import Findings, listed, share
 from ssl_vit.doctor.groups import examine_groups
 from ssl_vit.doctor.headers import examine_headers, read_headers
-from ssl_vit.doctor.labels import examine_labels
+from ssl_vit.doctor.labels import contradictions, examine_labels
 from ssl_vit.doctor.risks import answers, examine_risks, share_missed, told_by_tones
 from ssl_vit.doctor.sample import Sample, decode_some, examine_sample
 from ssl_vit.leaks.duplicates import thumbnail
@@ -241,6 +242,25 @@ def test_names_of_classes_are_no_groups() -> None:
     assert examine_groups(named(*names), np.arange(60) % 3, DataConfig()).warnings
 
 
+def test_an_image_without_a_label_does_not_hide_what_the_others_say() -> None:
+    names = sorted(f"n{c}_{i}.jpg" for c in (101, 202, 303) for i in range(20))
+    labels = np.array([int(name[1]) for name in names])
+    labels[[7, 30]] = -1
+    assert not examine_groups(named(*names), labels, DataConfig()).warnings
+    nothing = np.full(60, -1)
+    assert examine_groups(named(*names), nothing, DataConfig()).warnings
+    assert examine_groups(named(*names), np.where(np.arange(60) < 3, 0, -1), DataConfig()).warnings
+
+
+def test_equal_files_with_different_labels_are_told(tmp_path: Path) -> None:
+    rows = folder(tmp_path, {f"{i}.png": saved(noise(seed=seed)) for i, seed in enumerate((0, 1, 1, 2, 2, 2))})
+    found = Findings("labels")
+    contradictions(found, read_headers(rows), KnownLabels("class", ("a", "b"), np.array([0, 0, 1, -1, 1, 1])))
+    assert len(found.warnings) == 1
+    assert found.warnings[0].startswith("1 file equal to another to the last byte and labelled otherwise: ")
+    assert "1.png and " in found.warnings[0] and "2.png" in found.warnings[0]
+
+
 def told_with(held: dict[str, list[int]]) -> Findings:
     """Of files that are named by their group, with the classes of each group's images."""
     rows = named(*(f"{group}_{i:03d}.jpg" for group, classes in held.items() for i in range(len(classes))))
@@ -277,7 +297,7 @@ def test_decoded_images_that_are_grey_empty_or_alike() -> None:
     found = examine_sample(sample, 40, 40)
     told = lines(found)
     assert told["decoded"] == "all; 0 broken"
-    assert told["colour"] == "all are grey, stored in three equal channels"
+    assert told["colour"] == "all are grey, in three equal channels"
     assert told["empty"] == "1 image of one level only: made row 7"
     assert told["look alike"].startswith("1 pair among 2 of 40 decoded images (5 %)")
     few = examine_sample(decode_some(images(pixels), np.arange(40), 10), 40, 40)

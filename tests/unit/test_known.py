@@ -54,6 +54,24 @@ def test_all_splits_in_one_order_with_their_labels(tmp_path: Path) -> None:
     assert only.columns()["label"] == ["b"]
 
 
+def test_labels_of_every_split_of_a_table(tmp_path: Path) -> None:
+    """Also of those that would neither be trained nor judged on; where one has none, the others keep theirs."""
+    lines = ["image,label,split"]
+    for i in range(12):
+        save(tmp_path / f"{i}.png", i)
+        lines.append(f"{i}.png,{'ab'[i % 2]},{('train', 'val', 'test')[i // 4]}")
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    known = open_known(DataConfig(path=str(tmp_path / "t.csv")))[1]
+    assert known is not None
+    assert known.columns()["label"] == ["a", "b"] * 6
+    for i in range(4, 8):
+        lines[i + 1] = f"{i}.png,,val"
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    known = open_known(DataConfig(path=str(tmp_path / "t.csv")))[1]
+    assert known is not None
+    assert known.columns()["label"] == [*["a", "b"] * 2, *[None] * 4, *["a", "b"] * 2]
+
+
 def test_labels_that_cannot_be_read_are_left_out_unless_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

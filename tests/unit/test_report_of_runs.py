@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 from ssl_vit.core.errors import UserError
 from ssl_vit.report.cells import Table
+from ssl_vit.report.findings.contract import check
 from ssl_vit.report.findings.records import read_verdict
 from ssl_vit.report.page.content import build
 from ssl_vit.report.page.write import open_numbers, write_report
@@ -34,8 +36,30 @@ def test_ordinary_runs_make_a_report_that_says_what_is_not_known(tmp_path: Path)
     words = "".join(Seen((tmp_path / "out/report.html").read_text()).words)
     check_words(words)
     assert "eval/finetune.py --backbone mae-2" in words and "MAE pre-training" in words
+    assert "leak guard has not looked" not in words
+    assert "not known whether it was pre-trained on test images" in words
     with pytest.raises(UserError, match="--out"):
         write_report(verdict)
+    with pytest.raises(UserError, match=r"is a folder with report\.html"):
+        write_report(verdict, tmp_path / "page.html")
+    write_report(verdict, tmp_path / "out")
+    (tmp_path / "keep").mkdir()
+    (tmp_path / "keep/report.md").write_text("my notes")
+    with pytest.raises(UserError, match=r"has a report\.md that is none of these reports"):
+        write_report(verdict, tmp_path / "keep")
+    assert (tmp_path / "keep/report.md").read_text() == "my notes"
+
+
+def test_what_evaluations_recorded_of_seen_test_images_is_told(tmp_path: Path) -> None:
+    for seed, seen in enumerate((0, 3)):
+        run = a_run(tmp_path / f"mae-{seed}", "knn", {"MAE": 70.0}, seed=seed, weights=f"w{seed}")
+        path = next(run.glob("results/*.json"))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"test_images_seen_in_pre_training": seen}))
+    for count, kept in ((1, True), (2, False)):
+        found = check(open_numbers([tmp_path / f"mae-{seed}" for seed in range(count)]))
+        item = next(one for one in found if "among the images to pre-train on" in one.claim)
+        assert item.kept is kept
+    assert item.reason == "3 test images were among the images that a network was pre-trained on"
 
 
 def test_several_backbones_on_every_draw_are_paired_by_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,3 +96,10 @@ def test_which_class_gets_the_odd_label_differs_by_draw() -> None:
 def test_impossible_draws_are_refused_with_the_range(count: int) -> None:
     with pytest.raises(UserError, match=rf"--eval\.labels {count} .*1 to 6"):
         draw_labels(np.array([0, 0, 1, 2, 2, 2]), count, 0)
+
+
+@pytest.mark.parametrize("count", [5, 10, 12, 16, 20, 25, 30, 40, 75, 200])
+def test_of_numbers_about_a_fifth_is_held_out(count: int) -> None:
+    train, test = made_split(np.random.default_rng(count).normal(size=(count, 1)), "regression")
+    assert 0.15 * count <= len(test) <= 0.25 * count
+    assert len(train) + len(test) == count

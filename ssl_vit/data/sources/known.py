@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ssl_vit.configs import DataConfig
+from ssl_vit.configs import DataConfig, SourceConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.locate import open_source
 from ssl_vit.data.sources.opening import open_images, shown_splits
-from ssl_vit.data.sources.part import given, scattered
+from ssl_vit.data.sources.part import Part, given, scattered
 from ssl_vit.data.targets import Kind
 
 
@@ -67,17 +70,38 @@ def open_known(data: DataConfig) -> tuple[ImageSet, KnownLabels | None]:
     """
     images = open_images(data)
     try:
-        parts = open_source(data, labelled=True)
+        parts = open_every(data)
         chosen = [parts[split] for split in shown_splits(parts, data)]
     except UserError as error:
         if any(option is not None for option in (data.labels, data.label_column, data.target)):
             raise
         say_once(f"note: no labels are read: {error}")
         return images, None
-    labelled = [part for part in chosen if part.labels is not None]
-    if not labelled or sum(len(part.rows) for part in chosen) != len(images):
-        return images, None
-    first = labelled[0]
+    same = sum(len(part.rows) for part in chosen) == len(images)
+    return images, known_of(chosen) if same else None
+
+
+def open_every(data: SourceConfig) -> dict[str, Part]:
+    """The splits of a source, with the labels of all that have some where these go together.
+
+    Else with the labels of those that would be trained and judged on, for which the others do not matter.
+
+    Raises:
+        UserError: As ``open_source``.
+    """
+    parts = open_source(data, labelled=True)
+    labelled = [part.labels is not None for part in parts.values()]
+    if data.split is None and any(labelled) and not all(labelled):
+        with suppress(UserError):
+            return open_source(replace(data, split="+".join(parts)), labelled=True)
+    return parts
+
+
+def known_of(parts: Sequence[Part]) -> KnownLabels | None:
+    """The labels of some splits, one after another; None where none has any."""
+    first = next((part for part in parts if part.labels is not None), None)
+    if first is None:
+        return None
     none = np.asarray(first.labels)[:0], np.empty(0, dtype=np.int64)
-    values = [scattered(*none, len(p.rows), first.kind) if p.labels is None else p.labels for p in chosen]
-    return images, KnownLabels(first.kind, first.classes, np.concatenate(values))
+    values = [scattered(*none, len(p.rows), first.kind) if p.labels is None else p.labels for p in parts]
+    return KnownLabels(first.kind, first.classes, np.concatenate(values))

@@ -131,7 +131,8 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
     if whole.kind == "class" and len(np.unique(train.truth)) < 2:
         raise UserError(f"{path} has training labels of one class only ({', '.join(train.classes)}); two are needed")
     if not len(test):
-        raise UserError(f"{path} has no test images: with one image per class nothing can be held out")
+        few = "with one image per class" if whole.kind == "class" else "of so few images"
+        raise UserError(f"{path} has no test images: {few} nothing can be held out")
     count = len(whole) + (len(test) if held is not None else 0)
     share = f"all {images:,} images have" if count == images else f"{count:,} of {images:,} images have"
     return Labelled(train, test, split, train.fingerprint, f"{train.origin}: {share} a label".removeprefix(": "))

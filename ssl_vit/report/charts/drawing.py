@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from ssl_vit.report.charts.canvas import look_of
@@ -143,7 +143,7 @@ def scaled(
         logarithmic(axis, "x", most=5)
     else:
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.6g}"))
 
 
 def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) -> None:

@@ -99,7 +99,7 @@ def name_ends(axis: Axes, ends: Sequence[End]) -> Placing:
                       va="center", fontsize=_SIZE, color=INK, linespacing=1.15, annotation_clip=False)
         for end in ends
     ]  # fmt: skip
-    leads = LineCollection([], transform=axis.transAxes, clip_on=False, linewidths=0.8)
+    leads = LineCollection([], transform=axis.transAxes, clip_on=False, linewidths=0.8, linestyles="dotted", alpha=0.6)
     axis.add_collection(leads, autolim=False)
     marks = [
         axis.scatter([1.0], [0.5], s=20.0, marker=end.look.marker, color=end.look.light, transform=axis.transAxes,

@@ -263,6 +263,8 @@ def _leaks(verdict: Verdict) -> list[Item]:
     claim = "No test image among the images to pre-train on, unless declared"
     grouped = verdict.told("data").get("group") is not None
     others = f"No test image among the training images{', and no group on both sides' if grouped else ''}"
+    if verdict.leaks is None and verdict.from_runs:
+        return [_seen(claim, verdict.about["seen"]), Item(others, None, "each evaluation leaves them out, or says so")]
     if verdict.leaks is None:
         words = "the leak guard has not looked"
         return [Item(claim, None, words, f"{words} for test images in the pool"), Item(others, None, words)]
@@ -274,6 +276,18 @@ def _leaks(verdict: Verdict) -> list[Item]:
         first = Item(claim, True, "declared: pre-training saw test images, without their labels (--data.transductive)")
     words = _sentences(rest, [s for s in gone if "training images" in s])
     return [first, Item(others, not rest, words + ("" if grouped else "; no groups were named"))]
+
+
+def _seen(claim: str, seen: Sequence[int | None]) -> Item:
+    """What every evaluation of runs has recorded of its network."""
+    known = [count for count in seen if count is not None]
+    if any(known):
+        words = f"{max(known):,} test images were among the images that a network was pre-trained on"
+        return Item(claim, False, words, words)
+    if len(known) < len(seen):
+        words = "of a network it is not known whether it was pre-trained on test images"
+        return Item(claim, None, words, words)
+    return Item(claim, True, "none, as recorded when each network was judged")
 
 
 def pool_leaks(verdict: Verdict) -> list[dict[str, Any]]:

@@ -56,6 +56,7 @@ def read_runs(folders: Sequence[str | Path]) -> Verdict:
         "methods": _methods(numbers),
         "provenance": head.made_with,
         "from_runs": [str(folder) for folder in folders],
+        "seen": [result.seen for result in results if result.backbone is not None],
     }  # fmt: skip
     return Verdict(Path(), about, tuple(scores))
 

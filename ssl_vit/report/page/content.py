@@ -60,7 +60,7 @@ def build(verdict: Verdict, found: Recommendation | None = None) -> Page:
         ("curves", "Over the number of labels", _curves(verdict, learned, found)),
         ("attribution", "Is it pre-training?", _attribution(verdict, learned, found)),
         ("cost", "Cost", [tables.cost_rows(verdict)]),
-        ("leaks", "Leak guard", leak_blocks(verdict.leaks)),
+        ("leaks", "Leak guard", [] if verdict.from_runs else leak_blocks(verdict.leaks)),
         ("pictures", "Pictures", _pictures(verdict)),
         ("classes", "Class by class", [classes.class_rows(learned), *_confusion(learned)]),
         ("data", "Data", [facts.data_rows(verdict)]),

@@ -44,6 +44,11 @@ def write_report(verdict: Verdict, out: str | Path | None = None) -> Page:
     folder = verdict.folder if out is None else Path(out).expanduser()
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out {folder} is a file; name a folder")
+    if out is not None and folder.suffix in (".html", ".md"):
+        raise UserError(f"--out {folder}: a report is a folder with report.html and more in it; name a folder")
+    there = [name for name in ("report.md", "report.html") if (folder / name).exists()]
+    if out is not None and len(there) == 1:  # a report has both
+        raise UserError(f"--out {folder} has a {there[0]} that is none of these reports; name another folder")
     report = build(verdict)
     try:
         for chart in (block for section in report.sections for block in section.blocks if isinstance(block, Chart)):
