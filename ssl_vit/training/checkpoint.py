@@ -55,8 +55,10 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -
             raise kept.error from error
     write_atomically(path.with_suffix(".sha256"), sha256(path) + "\n")
     found = _found(folder)
-    # Later steps than this one are damaged ones that were passed over when the run continued.
-    for old in [*found[: found.index(path) + 1][:-keep], *found[found.index(path) + 1 :]]:
+    # Later steps than this one are damaged ones that were passed over when the run continued, and those without a hash
+    # were being written when it was killed: neither counts among those that are kept.
+    sound = [one for one in found[: found.index(path) + 1] if one.with_suffix(".sha256").exists()]
+    for old in sorted({*found} - {*sound[-keep:]}):
         remove(old)
 
 

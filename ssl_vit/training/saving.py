@@ -133,7 +133,9 @@ class Saving:
 
     def _forget_other_kind(self, step: int, kind: str, other: str, forget: Callable[[Path], object]) -> None:
         """A run that goes on with another kind of checkpoint keeps the old ones until it has enough new ones."""
-        if self.run.writes and len([*self.folder.glob(kind)]) >= self.stepper.fit.keep_checkpoints:
+        ending = f"{Path(kind).suffix.removesuffix('.pt')}.sha256"
+        sound = [path for path in self.folder.glob(kind) if path.with_suffix(ending).exists()]
+        if self.run.writes and len(sound) >= self.stepper.fit.keep_checkpoints:
             for path in self.folder.glob(other):
                 if path.stem[5:].isdigit() and int(path.stem[5:]) < step:
                     forget(path)

@@ -206,8 +206,8 @@ class ShardedCheckpoints:
         part.replace(place)
         write_atomically(place.with_suffix(".shards.sha256"), lines)
         found = sorted(self.folder.glob(f"step_*{_ENDING}"))
-        at = found.index(place) + 1
-        for old in [*found[:at][: -self.keep], *found[at:]]:
+        sound = [one for one in found[: found.index(place) + 1] if one.with_suffix(".shards.sha256").exists()]
+        for old in sorted({*found} - {*sound[-self.keep :]}):  # as ``save_checkpoint``
             remove(old)
 
 

@@ -89,7 +89,12 @@ def make_draws(
                 write_atomically(runner.folder / _LOOKS, json.dumps({"draws": looks}) + "\n")
             tasks = [*tasks[:made], *(_training_tasks(study, draw, tuned, wanted) for draw in range(made, total))]
             if not any(tasks[made:]):
-                runner.say("settled: more draws would hardly change the advice")
+                open_ones = any(wanted.values())
+                runner.say(
+                    "what is still open needs no more training of all weights"
+                    if open_ones
+                    else "settled: more draws would hardly change the advice"
+                )
                 break
     return made, notes
 
@@ -134,7 +139,9 @@ def matched_steps(study: Study, labels: int, tuned: Tuned, start: str = BASELINE
     """Steps of a network from scratch that take no fewer FLOPs than any method's pre-training and fine-tuning of it."""
     usual, per_step = study.steps(labels), tuned.flops_per_image[start] * study.batch(labels)
     own = {other: flops for other, flops in tuned.flops.items() if study.baseline(other) == start}
-    each = [of / per_step + usual * tuned.chosen[other, labels].length for other, of in own.items()]
+    # Of what is not fine-tuned nothing was chosen for that, and pre-training is all that it took.
+    length = {other: tuned.chosen[other, labels].length for other in own if "train" in study.uses(other)}
+    each = [of / per_step + usual * length.get(other, 0.0) for other, of in own.items()]
     return math.ceil(max(usual * tuned.chosen[start, labels].length, *each))
 
 

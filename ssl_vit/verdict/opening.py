@@ -152,7 +152,7 @@ def decided(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled, jobs:
     study = Study(
         folder=folder, recipe=cfg, kind=train.kind, metric=metric, labels=counts, starts=tuple(starts),
         preset=preset.name, model=resolved,
-        networks=beside, epochs={}, given=given, tuned=tuned, matched=tuned,
+        networks=beside, epochs={}, given=given, tuned=() if cfg.verdict.trials == 1 else tuned, matched=tuned,
         judged=len(train) + len(test), heads=(widths * len(train.classes), raw * len(train.classes)),
         base_lr=rates | {"public": preset.base_lr["finetune"]},  # public networks are wide ones
     )  # fmt: skip

@@ -84,9 +84,9 @@ def make_plan(
         for step, value in MORE:
             wider = _wider(made, study, step, value, terms)
             made = wider if terms.fits(wider) else made
-    return Plan(
-        made, tuple(terms.lines(made)), terms.seconds(made), (*_differences(whole or study, made), *_light(made))
-    )
+    short = () if terms.fits(made) else (f"the budget is too short: it takes about {duration(terms.seconds(made))}",)
+    notes = (*short, *_differences(whole or study, made), *_light(made))
+    return Plan(made, tuple(terms.lines(made)), terms.seconds(made), notes)
 
 
 def least(study: Study, asked: Sequence[str], terms: Terms) -> Study:

@@ -328,3 +328,21 @@ def test_accents_of_another_system(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         picture(tmp_path / "cells" / name)
     table(Path("t.csv"), ("file", "class"), ("caf\u00e9.png", "a"), ("cells/cafe\u0300.png", "b"))
     assert known(opened(labels="t.csv")["all"]) == dict(zip(names, "ab", strict=True))
+
+
+def test_names_of_other_folders_are_not_taken_for_those_that_are_there(tmp_path: Path) -> None:
+    """A table of all patients, of whom one is here: 0.png of another is no image of this one."""
+    for i in range(4):
+        picture(tmp_path / "scans" / "p1" / f"{i}.png", i)
+    some = [("p1/0.png", "a"), ("p1/1.png", "a"), ("p2/2.png", "b"), ("p2/3.png", "b"), ("p2/0.png", "b")]
+    labels = table(tmp_path / "scans.csv", ("file", "label"), *some)
+    found = opened(str(tmp_path / "scans"), str(labels))["all"]
+    assert known(found) == {"0.png": "a", "1.png": "a"}
+
+
+def test_two_names_for_one_file_name_mean_neither(tmp_path: Path) -> None:
+    for i in range(3):
+        picture(tmp_path / "flat" / f"{i}.png", i)
+    rows = [("old/p1/0.png", "a"), ("old/p2/0.png", "b"), ("old/p1/1.png", "a"), ("old/p2/2.png", "b")]
+    labels = table(tmp_path / "flat.csv", ("file", "label"), *rows)
+    assert known(opened(str(tmp_path / "flat"), str(labels))["all"]) == {"1.png": "a", "2.png": "b"}

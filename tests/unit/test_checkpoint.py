@@ -153,3 +153,16 @@ def test_a_folder_that_timm_saved_is_a_backbone(classes: int, tmp_path: Path) ->
     with torch.no_grad():
         pooled = found.backbone.eval().forward_pooled(images, pool="cls")
         torch.testing.assert_close(pooled, model.forward_features(images)[:, 0])
+
+
+def test_what_was_killed_before_its_hash_does_not_count_as_kept(tmp_path: Path) -> None:
+    for step in (100, 200):
+        save_checkpoint(tmp_path, step, {"x": torch.tensor(step)}, keep=2)
+    (tmp_path / "step_000000200.sha256").unlink()
+    save_checkpoint(tmp_path, 300, {"x": torch.tensor(300)}, keep=2)
+    assert sorted(p.name for p in tmp_path.glob("*.pt")) == ["step_000000100.pt", "step_000000300.pt"]
+    newest = tmp_path / "step_000000300.pt"
+    newest.write_bytes(newest.read_bytes()[:-7])
+    found = load_checkpoint(tmp_path)
+    assert found is not None
+    assert found["step"] == 100

@@ -71,6 +71,13 @@ def test_every_network_that_is_pre_trained_has_a_baseline_with_all_the_flops() -
         assert most <= matched_steps(study, 6400, tuned, start) * 64 * rate < most + 64 * rate
 
 
+def test_what_is_not_fine_tuned_counts_with_its_pre_training_alone() -> None:
+    study = replace(STUDY, starts=("scratch", "mae", "dino"), frozen=("dino",))
+    chosen = {(start, 6400): Candidate(1e-3, 0.05, 1.0, 1.0) for start in ("scratch", "mae")}
+    tuned = Tuned(chosen, {"mae": 64e4, "dino": 640e5}, {"scratch": 10.0})
+    assert matched_steps(study, 6400, tuned) == 100_000
+
+
 def opened(folder: Path, budget: float | None, study: Study = STUDY) -> Opened:
     images: Any = None
     return Opened(replace(study, folder=folder), images, images, {}, [], budget, 8, (), {})

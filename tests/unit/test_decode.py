@@ -553,3 +553,14 @@ def test_pixels_pass_as_they_are() -> None:
         same, size = decode(pixels, Format(header.channels, header.bits), None)
         assert np.array_equal(same, pixels)
         assert size == (5, 7)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_a_deep_png_is_turned_by_what_stands_behind_its_pixels_too(channels: int, orientation: int) -> None:
+    stored = deep(4, 6, channels)
+    upright = channels_first(UPRIGHT[orientation](stored))[: 1 if channels == 2 else 3]
+    for raw in (deep_png(stored, orientation), late(deep_png(stored, orientation))):
+        header = read_header(raw)
+        assert (header.height, header.width) == upright.shape[1:]
+        assert np.array_equal(pixels_of(raw, Format(header.channels, 16)), upright)

@@ -12,6 +12,7 @@ from hypothesis import given as given_values
 from hypothesis import strategies as st
 from ssl_vit.configs import SourceConfig
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import forget
 from ssl_vit.data.sources.labels import Labels, read_labels
 from ssl_vit.data.sources.part import given
 
@@ -257,3 +258,18 @@ def test_columns_that_are_named_wrongly() -> None:
     assert "only one of them" in refusal({"label": [0, 1]}, column="image")
     commas = found({"red, round": [0, 1]}, column="red, round")
     assert commas.names == ("0", "1")
+
+
+def test_a_blank_cell_leaves_numbers_numbers() -> None:
+    labels = found({"label": ["0.5", "0.7", " ", "0.5"]})
+    assert labels.kind == "regression"
+    assert labels.values["train"][given(labels.values["train"])].tolist() == [[0.5], [0.7], [0.5]]
+    assert found({"label": ["1", "10", "", "2"]}).names == ("1", "10", "2")
+
+
+def test_blanks_around_text_make_no_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    forget()
+    labels = found({"label": ["cat", "cat ", " dog", "dog", "NA"]})
+    assert labels.names == ("NA", "cat", "dog")
+    assert "1 cells say NA, which counts as a class" in capsys.readouterr().err
+    assert found({"label": ["a", None, "b"], "category": ["x", "x", "y"]}).names == ("a", "b")

@@ -287,3 +287,11 @@ def test_a_claim_is_worth_more_than_half_of_the_length() -> None:
     assert claims == [False] * first + [True] * (len(claims) - first), "more time loses no claim"
     lengths = [study.recipe.verdict.length for study in plans]
     assert 0.35 <= lengths[first] < 0.5 < lengths[-1]
+
+
+def test_a_plan_made_again_says_that_its_budget_is_over() -> None:
+    """Pre-training is done, and not even the least that is left fits: it is made, and told."""
+    plan = within(480.0, spent=470.0, begun=True)
+    assert plan.seconds > 480
+    assert plan.notes[0].startswith("the budget is too short: it takes about ")
+    assert not any("too short" in note for note in within(1e4, spent=470.0, begun=True).notes)

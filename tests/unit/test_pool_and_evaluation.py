@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import forget
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.sources.opening import open_images, open_labelled, open_pool
@@ -193,3 +194,70 @@ def test_a_window_that_is_asked_for_takes_the_place_of_a_canvas_on_record() -> N
     assert as_decoded(about, DataConfig()) == (256, None)
     assert as_decoded(about, DataConfig(window=224)) == (None, 224)
     assert as_decoded({}, DataConfig(canvas=64)) == (64, None)
+
+
+def listed(folder: Path, test: range, name: str = "t.csv") -> Path:
+    """A table that names 30 images and says which are to test on."""
+    lines = ["file,label,split"]
+    for i in range(30):
+        path = folder / f"{i}.png"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            pixels = np.random.default_rng(i).integers(0, 256, (12, 12), dtype=np.uint8)
+            Image.fromarray(pixels).save(path)
+        lines.append(f"{i}.png,{'ab'[i % 2]},{'test' if i in test else 'train'}")
+    (folder / name).write_text("\n".join(lines) + "\n")
+    return folder / name
+
+
+def test_splits_that_were_drawn_anew_are_other_images(tmp_path: Path) -> None:
+    """Of one table, with files and a column that did not change in size: what was seen is told all the same."""
+    data = DataConfig(path=str(listed(tmp_path / "x", range(20, 30))))
+    pool = open_pool(data, SAME)[0]
+    about = recorded_data(data, SAME) | {"pool_fingerprint": pool.fingerprint}
+    test = open_labelled(data, SAME).test
+    assert seen_in_pre_training(about, test) == 0
+    listed(tmp_path / "x", range(10))
+    assert open_pool(data, SAME)[0].fingerprint != pool.fingerprint
+    assert seen_in_pre_training(about, open_labelled(data, SAME).test) is None
+
+
+def test_a_table_over_folders_of_splits_keeps_them(tmp_path: Path) -> None:
+    """As the hub has it: one metadata.csv above train/ and test/."""
+    lines = ["file_name,label"]
+    for split in ("train", "test"):
+        for i in range(8):
+            path = tmp_path / "m" / split / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pixels = np.random.default_rng(i + 10 * len(split)).integers(0, 256, (12, 12), dtype=np.uint8)
+            Image.fromarray(pixels).save(path)
+            lines.append(f"{split}/{i}.png,{'ab'[i % 2]}")
+    (tmp_path / "m" / "metadata.csv").write_text("\n".join(lines) + "\n")
+    data = DataConfig(path=str(tmp_path / "m"))
+    pool, found = open_pool(data, SAME)[0], open_labelled(data, SAME)
+    assert found.split == "its own test split"
+    for images, split in ((pool, "train"), (found.train, "train"), (found.test, "test")):
+        assert len(images) == 8
+        assert all(f"{split}/" in images.where(i) for i in range(8))
+
+
+def test_images_beside_shards_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forget()
+    parquet(tmp_path / "all.PARQUET", ["train"])
+    Image.new("L", (8, 8)).save(tmp_path / "stray.png")
+    assert len(open_pool(DataConfig(path=str(tmp_path)), SAME)[0]) > 1
+    assert "images are read from all.PARQUET in" in (said := capsys.readouterr().err)
+    assert "the 1 image files there are not" in said
+
+
+def test_groups_that_lost_their_zeros_are_refused(tmp_path: Path) -> None:
+    for split, patients in (("train", ["017", "018"]), ("test", ["017", "x19"])):
+        lines = ["file,label,patient"]
+        for i in range(4):
+            Image.new("L", (8, 8), 10 * i).save(tmp_path / f"{split}{i}.png")
+            lines.append(f"{split}{i}.png,{'ab'[i % 2]},{patients[i // 2]}")
+        (tmp_path / "lists").mkdir(exist_ok=True)
+        (tmp_path / "lists" / f"{split}.csv").write_text("\n".join(lines) + "\n")
+    data = DataConfig(path=str(tmp_path / "lists"), root=str(tmp_path), group="patient")
+    with pytest.raises(UserError, match="numbers in one file and text in another, where 017 and 17 may be one group"):
+        open_labelled(data, SAME)

@@ -13,7 +13,7 @@ import pytest
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.report.cells import Table
 from ssl_vit.report.findings.recommendation import Recommendation, _pays, asked_of, recommend, without_failed
-from ssl_vit.report.findings.records import Verdict, read_verdict
+from ssl_vit.report.findings.records import Score, Verdict, read_verdict
 from ssl_vit.report.findings.tables import interval_of
 from ssl_vit.report.page.content import build
 from ssl_vit.statistics.advice import Attribution, Way
@@ -234,3 +234,21 @@ def test_an_interval_knows_of_images_although_another_way_has_no_answers(
         width = interval_of(whole.of(one.advised.start, one.advised.use, labels), None)
         assert one.low is not None and one.high is not None and width.low is not None and width.high is not None
         assert one.high - one.low >= min(width.high, 100.0) - max(width.low, 0.0) - 1e-9
+
+
+def test_a_training_that_failed_is_in_no_interval_and_hides_nothing(tmp_path: Path) -> None:
+    """One of five fine-tunings at chance: the others tell as much as before, and that something was learned."""
+    curves = {("scratch", "train"): (9.0, 9.0), ("mae", "train"): (92.0, 96.0), ("random", "knn"): (9.0, 9.0)}
+    whole = read_verdict(make_verdict(tmp_path / "v", curves, labels=(100, 1000), longer=None))
+    rng = np.random.default_rng(0)
+
+    def failed(score: Score) -> Score:
+        if (score.start, score.draw) != ("mae", 2) or score.units is None:
+            return score
+        units = 100.0 * (rng.random(len(score.units)) < 0.1)
+        return replace(score, units=units, value=float(units.mean()))
+
+    verdict = replace(whole, scores=tuple(map(failed, whole.scores)))
+    first = recommend(verdict).advice[0]
+    assert first.failed and first.low is not None and first.low > 85
+    assert not any("nothing was learned" in words for words in build(verdict).beside)

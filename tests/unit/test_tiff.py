@@ -270,3 +270,17 @@ def test_threads_give_the_process_its_stderr_back() -> None:
         assert len(list(threads.map(lambda _: decode(raw, Format(1, 16), None)[1], range(200)))) == 200
     after = os.fstat(2)
     assert (before.st_dev, before.st_ino) == (after.st_dev, after.st_ino)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_smaller_copy_of_the_image_is_no_page(kind: type, channels: int) -> None:
+    """As cameras and viewers write it, for a quick look."""
+    array = values(*(32, 32, channels)[: 3 if channels > 1 else 2], kind=kind)
+    file = io.BytesIO()
+    with tifffile.TiffWriter(file) as writer:
+        form = "rgb" if channels == 3 else "minisblack"
+        writer.write(array, photometric=form, metadata=None)
+        writer.write(array[::4, ::4], photometric=form, subfiletype=1, metadata=None)
+    expected = array[None] if channels == 1 else array.transpose(2, 0, 1)
+    assert np.array_equal(pixels_of(file.getvalue()), expected)

@@ -12,7 +12,7 @@ import math
 import re
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +37,7 @@ _ALPHA = (1, 2)  # ExtraSamples: premultiplied or not; 0 is a channel of unspeci
 _CHANNELS = "CSIQ"  # axes: channel, sample of a pixel, page, unknown
 _FAX = (2, 3, 4, 32771)  # compressions
 _STACKS = {"Z": "depth", "T": "time"}
+_ORIENTATION = 0x0112
 _UPRIGHT = {2: (1, -1, 0), 3: (-1, -1, 0), 4: (-1, 1, 0), 5: (1, 1, 1), 6: (-1, 1, 1), 7: (-1, -1, 1), 8: (1, -1, 1)}
 """By orientation: steps along stored rows and columns, and whether to exchange them then."""
 
@@ -86,8 +87,18 @@ def _decode_deep_png(raw: bytes, most: int) -> Pixels:
     check_area(*struct.unpack(">II", raw[16:24]), most)
     data = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
     mode = torchvision.io.ImageReadMode.UNCHANGED
-    array = torchvision.io.decode_image(data, mode=mode, apply_exif_orientation=True).numpy()
-    return array[: png_channels(raw)]
+    # torchvision turns by what stands before the pixels alone.
+    array = torchvision.io.decode_image(data, mode=mode, apply_exif_orientation=False).numpy()[: png_channels(raw)]
+    down, across, exchanged = _UPRIGHT.get(_png_orientation(raw), (1, 1, 0))
+    array = array[:, ::down, ::across]
+    return np.ascontiguousarray(array.transpose(0, 2, 1) if exchanged else array)
+
+
+def _png_orientation(raw: bytes) -> int:
+    held, exif = png_exif(raw), Image.Exif()
+    with suppress(Exception):  # a broken EXIF block does not make the pixels unreadable
+        exif.load(held or b"")
+    return int(exif.get(_ORIENTATION, 1))
 
 
 def _deep_ppm(raw: bytes) -> tuple[Header, int, int] | None:
@@ -181,7 +192,8 @@ def _opened(raw: bytes) -> Iterator[TiffPageSeries | None]:
             yield None
             return
         _refuse(found)
-        yield None if _is_plain(found[0]) else found[0]
+        # Beside a smaller copy of the image Pillow sees two pages.
+        yield None if _is_plain(found[0]) and pages == 1 else found[0]
 
 
 def _refuse(found: list[TiffPageSeries]) -> None:

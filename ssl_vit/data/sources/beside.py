@@ -218,16 +218,32 @@ class _Finder:
         count = Counter(dict.fromkeys((*self.places, _ALONE), 0))
         rows = np.full(len(names), -1, dtype=np.int64)
         for i, name in enumerate(names):
-            rows[i], words = self._one(name)
+            rows[i], words = self._placed(name)
             count[words] += int(rows[i] >= 0)
+        left, taken = np.flatnonzero(rows < 0).tolist(), set(rows[rows >= 0].tolist())
+        meant = {i: self._alone(names[i], strictly=bool(taken)) for i in left}
+        said: dict[int, set[str]] = {}
+        for i, row in meant.items():
+            said.setdefault(row, set()).add(names[i])
+        for i, row in meant.items():
+            # Not where another name has a place, or two files of one name are told apart by their folders.
+            if row >= 0 and row not in taken and len(said[row]) == 1:
+                rows[i] = row
+                count[_ALONE] += 1
         ends = [Path(name).suffix.lower() in SUFFIXES for name in names]
         return _Match(rows, count, int((np.array(ends, dtype=bool) & (rows >= 0)).sum()))
 
-    def _one(self, name: str) -> tuple[int, str]:
+    def _placed(self, name: str) -> tuple[int, str]:
         name = _composed(name)
         for words, folder in self.places.items():
             if (row := self.rows.get(_composed(os.path.normpath(folder / name)))) is not None:
                 return row, words
-        short = Path(name.replace("\\", "/"))
+        return -1, _ALONE
+
+    def _alone(self, name: str, *, strictly: bool) -> int:
+        """``strictly`` is where other names have places: one that begins with a folder then has none."""
+        short = Path(_composed(name).replace("\\", "/"))
+        if strictly and len(short.parts) > 1:
+            return -1
         stem = short.stem if short.suffix.lower() in SUFFIXES else ""
-        return self.alone.get(short.name, self.alone.get(stem, -1)), _ALONE
+        return self.alone.get(short.name, self.alone.get(stem, -1))

@@ -14,10 +14,14 @@ import numpy as np
 
 from ssl_vit.configs import SourceConfig
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.notices import say_once
 from ssl_vit.data.sources.part import Labels, scattered
 from ssl_vit.data.targets import Kind
 
 _USUAL = ("label", "labels", "class", "target", "fine_label", "category", "cls")
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+_NONE = {"NA", "N/A", "n/a", "NaN", "nan", "null", "None"}
+"""What programs write where a cell is empty; somebody's class may be called so."""
 _FRACTION = re.compile(r"[-+]?\d*\.\d+([eE][-+]?\d+)?")
 _LISTS = (list, datasets.LargeList, getattr(datasets, "List", datasets.Sequence))  # before datasets 4: Sequence
 _BETWEEN = re.compile(r"\s*[;|,]\s*")
@@ -205,6 +209,8 @@ def _agree(splits: dict[str, datasets.Dataset], columns: list[str], place: str) 
                 continue
             first, second = (map(str, cells(data, column)) for column in (columns[0], other))
             for row, (a, b) in enumerate(zip(first, second, strict=True)):
+                if {a.strip(), b.strip()} & {"", "None", "nan"}:  # without a label in one of them
+                    continue
                 if pairs.setdefault(a, b) != b:
                     raise UserError(
                         f"columns {columns[0]} and {other} in {place} contradict each other (row {row}: {a} with {b}, "
@@ -250,6 +256,7 @@ def _numbering(column: _Column, feature: Any) -> tuple[dict[Any, int], tuple[str
 def _single(column: _Column, feature: Any, target: str | None) -> _Found:
     """A column of one value per image."""
     _complete(column)
+    column = column._replace(cells=_plain(column.cells))
     fractions = _fractions(column)
     if target == "multilabel":
         return _separated(column)
@@ -271,6 +278,21 @@ def _single(column: _Column, feature: Any, target: str | None) -> _Found:
             "throughout"
         )
     return np.array([number[v] for v in column.cells], dtype=np.int64), names, "class"
+
+
+def _plain(values: list[Any]) -> list[Any]:
+    """Text without blanks around it; as numbers where all are numbers with fractions, as one blank cell makes text."""
+    if not all(isinstance(v, str) for v in values):
+        return [v.strip() if isinstance(v, str) else v for v in values]
+    texts = [v.strip() for v in values]
+    if any(_FRACTION.fullmatch(v) for v in texts) and all(_NUMBER.fullmatch(v) for v in texts):
+        return [float(v) for v in texts]
+    if lacking := sum(v in _NONE for v in texts):
+        say_once(
+            f"note: {lacking:,} cells say {next(v for v in texts if v in _NONE)}, which counts as a class; an image "
+            "without a label has an empty cell"
+        )
+    return texts
 
 
 def _numbers(columns: list[_Column]) -> _Found:

@@ -119,6 +119,7 @@ def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str,
         return parts
     for suffix in (".parquet", ".arrow", ".tar"):
         if files := _visible(place, suffix):
+            _say_unread(place, files)
             return _read(_by_split(files, suffix), suffix, cfg, labelled)
     lists = [file for suffix in _LISTS for file in _visible(place, suffix)]
     try:
@@ -156,7 +157,17 @@ def _read(files: dict[str, list[Any]], suffix: str, cfg: SourceConfig, labelled:
 
 
 def _visible(place: Path, suffix: str) -> list[Path]:
-    return sorted(f for f in place.glob(f"*{suffix}") if not f.name.startswith("."))
+    return sorted(f for f in place.iterdir() if f.suffix.lower() == suffix and not f.name.startswith("."))
+
+
+def _say_unread(place: Path, files: list[Path]) -> None:
+    """Images that lie beside tables or shards are not read."""
+    images = sum(file.suffix.lower() in SUFFIXES for file in place.rglob("*"))
+    if images:
+        say_once(
+            f"note: images are read from {files[0].name}{' and others' * (len(files) > 1)} in {place}, and the "
+            f"{images:,} image files there are not; move one or the other away"
+        )
 
 
 def _refuse(cfg: SourceConfig, options: tuple[str, ...], what: str) -> None:

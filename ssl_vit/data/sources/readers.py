@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import glob
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +44,7 @@ def not_read(file: File) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (pyarrow.ArrowException, OSError, ValueError, TypeError, DatasetGenerationError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, TypeError, ArithmeticError, DatasetGenerationError) as error:
         raise UserError(f"{file} cannot be read as {file.suffix.lower().lstrip('.')}: {first_line(error)}") from error
 
 
@@ -68,8 +69,20 @@ def _csv(file: Path) -> datasets.Dataset:
     names = [name.strip().strip('"') for name in first.decode(errors="replace").split(between)]
     if wrong := next((name for name in names if Path(name).suffix.lower() in SUFFIXES), None):
         raise UserError(f"{file} begins with {wrong}, not with names of columns; put a line such as file,label first")
-    form = pyarrow.csv.ParseOptions(delimiter=between)
-    return _in_memory(pyarrow.csv.read_csv(text, pyarrow.csv.ReadOptions(block_size=whole), form), file)
+    form, read = pyarrow.csv.ParseOptions(delimiter=between), pyarrow.csv.ReadOptions(block_size=whole)
+    table = pyarrow.csv.read_csv(text, read, form)
+    if between == ";" and any(map(_has_commas, table.columns)):
+        text.seek(0)
+        table = pyarrow.csv.read_csv(text, read, form, pyarrow.csv.ConvertOptions(decimal_point=","))
+    return _in_memory(table.rename_columns([name.strip() for name in table.column_names]), file)
+
+
+def _has_commas(column: pyarrow.ChunkedArray) -> bool:
+    """Whether a column is numbers with decimal commas, as spreadsheets write them in many languages."""
+    if not pyarrow.types.is_string(column.type):
+        return False
+    cells = [v.strip() for v in column.drop_null().to_pylist() if v.strip()]
+    return any("," in v for v in cells) and all(re.fullmatch(r"[-+]?\d+(,\d+)?", v) for v in cells)
 
 
 def _json_lines(file: Path) -> datasets.Dataset:

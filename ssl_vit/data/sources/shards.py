@@ -214,7 +214,8 @@ def _table(samples: list[_Sample], shards: Sequence[File], images: tuple[str, ..
 
 
 def _typed(values: list[Any]) -> list[Any]:
-    """Text such as "7" or "0.37" as numbers, where every value is one; as text what no column can hold."""
+    """Text such as "7" or "0.37" as numbers, where every value is one; blanks as none; as text what fits nowhere."""
+    values = [None if isinstance(v, str) and not v.strip() else v for v in values]
     for kind, form in ((int, r"-?\d+"), (float, r"-?\d+(\.\d+)?([eE][-+]?\d+)?|-?(nan|inf)")):
         if all(isinstance(v, str) and re.fullmatch(form, v) for v in values if v is not None):
             values = [None if v is None else kind(v) for v in values]

@@ -16,6 +16,7 @@ from datasets.table import InMemoryTable
 from ssl_vit.configs import SourceConfig
 from ssl_vit.configs.paths import folders
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import say_once
 from ssl_vit.data.decoding.formats import Unreadable
 from ssl_vit.data.order import BUFFER
 from ssl_vit.data.sources.part import Part
@@ -23,6 +24,8 @@ from ssl_vit.data.sources.readers import first_line, not_read, open_parquet
 from ssl_vit.data.sources.remote import File, Place, for_arrow
 from ssl_vit.data.sources.table_files import Opened, fitted, image_columns, image_in, parts_of, print_of, undecoded
 
+_HELD = 2**29
+"""Bytes of a row group from which it is said that loader processes hold it."""
 _HEAVY = (pyarrow.types.is_binary, pyarrow.types.is_large_binary, pyarrow.types.is_struct)
 
 
@@ -91,7 +94,7 @@ def open_row_groups(files: Mapping[str, Sequence[File]], cfg: SourceConfig, *, l
 
 
 def _opened(files: Sequence[File], images: tuple[str, ...], labelled: bool, roots: tuple[Place, ...]) -> _Split:
-    found, tables = [], []
+    found, tables, largest = [], [], 0
     for number, file in enumerate(files):
         opened = open_parquet(file)
         schema = opened.schema_arrow
@@ -99,11 +102,17 @@ def _opened(files: Sequence[File], images: tuple[str, ...], labelled: bool, root
         if lacking:
             raise UserError(f"{file} has no column {lacking[0]} as the others; its columns: {', '.join(schema.names)}")
         for group in range(opened.metadata.num_row_groups):
+            largest = max(largest, opened.metadata.row_group(group).total_byte_size)
             rows = np.arange(opened.metadata.row_group(group).num_rows)
             found.append(np.stack([np.full_like(rows, number), np.full_like(rows, group), rows], axis=1))
         kept = [f.name for f in schema if f.name not in images and not any(heavy(f.type) for heavy in _HEAVY)]
         with not_read(file):
             tables.append(_as_dataset(opened.read(columns=kept if labelled else [c for c in kept if c == "split"])))
+    if largest > _HELD:
+        say_once(
+            f"note: {files[0].parent} has row groups of up to {largest / 1e9:.1f} GB, and every loader process holds "
+            "one; written with fewer images in each (pandas: row_group_size=1000) they take less memory"
+        )
     table = fitted(tables, files[0].parent)
     return _Split(table, str(roots[0]), roots, print_of(files), tuple(files), np.concatenate(found))
 

@@ -6,6 +6,7 @@ An image is a cell of bytes, of {bytes, path} as Hugging Face stores it, or the 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,8 @@ from ssl_vit.data.sources.readers import first_line, read_table
 from ssl_vit.data.sources.remote import File, Place
 
 _FILE_COLUMNS = ("image", "img", "file_name", "filename", "file", "path", "image_path", "filepath", "image_file")
+_PADDED = re.compile(r"0+[0-9]+")
+"""Text that loses its zeros where it is read as a number."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class Opened:
 
     def split(self, name: str, rows: np.ndarray) -> Opened:
         """One split of it."""
-        digest = hashlib.sha256(f"{self.fingerprint} {name}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{self.fingerprint} {name}".encode() + rows.astype(np.int64).tobytes()).hexdigest()
         return replace(self, data=self.data.select(rows), title=f"{self.title} ({name})", fingerprint=digest)
 
     def part(self, images: tuple[str, ...], most: int) -> Part:
@@ -158,16 +161,16 @@ def parts_of(
 ) -> dict[str, Part]:
     """Columns of open tables as images, labels and groups; groups in a pool too, because mistakes should not wait.
 
-    A single table is taken apart by its column ``split``.
+    A single table is taken apart by its column ``split``, else by the folders that its files lie in.
     """
     if len(splits) == 1:
         (whole,) = splits.values()
-        splits = {
-            name: whole.split(name, rows) for name, rows in split_column(whole.data, whole.title).items()
-        } or splits
+        apart = split_column(whole.data, whole.title) or _split_folders(whole.data, images)
+        splits = {name: whole.split(name, rows) for name, rows in apart.items()} or splits
     tables = {name: splits[name].data for name in judged_splits(splits, cfg)}
     labels = read_labels(tables, cfg, place, images) if labelled else None
     groups = {name: groups_of(data, cfg.group, place) for name, data in tables.items()} if cfg.group else {}
+    _check_groups(groups, f"column {cfg.group} in {place}")
     most = cfg.max_pixels or MOST
     return described({name: opened.part(images, most) for name, opened in splits.items()}, labels, groups)
 
@@ -202,6 +205,31 @@ def split_column(data: datasets.Dataset, title: str) -> dict[str, np.ndarray]:
     if "" in values:
         raise UserError(f"row {values.index('')} of column split in {title} names no split; fill it in")
     return {name: np.flatnonzero(names == name) for name in sorted(set(names.tolist()))}
+
+
+def _split_folders(data: datasets.Dataset, images: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Rows by the folder that their file's name begins with, where each is one of several splits; else nothing."""
+    if len(images) > 1 or images[0] not in data.column_names or not _names_files(data, images[0]):
+        return {}
+    begins = [Path(str(name)).parts[:-1] for name in cells(data, images[0])]
+    names = np.array([SPLITS.get(parts[0].lower(), "") if parts else "" for parts in begins])
+    found = sorted(set(names.tolist()))
+    return (
+        {name: np.flatnonzero(names == name) for name in found} if "train" in found and found[0] and found[1:] else {}
+    )
+
+
+def _check_groups(groups: Mapping[str, Sequence[object]], what: str) -> None:
+    """Refuses numbers in one split beside text in another that a number may have lost its zeros of."""
+    numbers = any(isinstance(v, int) for values in groups.values() for v in values)
+    padded = next(
+        (v for values in groups.values() for v in values if isinstance(v, str) and _PADDED.fullmatch(v)), None
+    )
+    if numbers and padded is not None:
+        raise UserError(
+            f"{what} is numbers in one file and text in another, where {padded} and {int(padded)} may be one group; "
+            "write it alike in both, for example p17"
+        )
 
 
 def groups_of(data: datasets.Dataset, column: str, place: str) -> list[object]:

@@ -70,7 +70,8 @@ def recommend(verdict: Verdict) -> Recommendation:
         for labels, tried in asked.table.items()
     ]  # fmt: skip
     advice = [one if sign > 0 else _mirrored(one) for one in advice]
-    advice = [_with_images(verdict, one) for one in advice]
+    learned = without_failed(verdict)
+    advice = [_with_images(learned, one) for one in advice]
     attributions = _attributions(verdict, asked)
     pays = _pays(attributions, METRICS[verdict.about["metric"]], asked.indifferent)
     return Recommendation(

@@ -75,7 +75,7 @@ def build(verdict: Verdict, found: Recommendation | None = None) -> Page:
     return Page(
         title=str(verdict.about.get("title") or "runs"),
         sentence=" ".join(found.sentences),
-        beside=(*((found.pays,) if found.pays else found.refused), *limits(verdict)),
+        beside=(*((found.pays,) if found.pays else found.refused), *limits(learned)),
         refused=False,
         sections=[section for section in made if section.blocks],
         strip=Strip(_choice(verdict, one) for one in found.advice),
