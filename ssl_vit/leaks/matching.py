@@ -78,9 +78,7 @@ def matches(images: ImageSet, test: ImageSet, workers: int | None, device: torch
                 write_atomically(path, json.dumps(loads(kept) | {"sample": _sample(images, test)}))
     found = loads(kept)
     if lost := sum(len(places) for places in found["unreadable"]):
-        say_once(
-            f"note: {lost:,} images cannot be read, so it was not looked whether they show a test image or are one"
-        )
+        say_once(f"note: {lost:,} image(s) cannot be read, so nobody looked whether they show a test image, or are one")
     return [Match(*one) for one in found["matches"]]
 
 

@@ -227,7 +227,7 @@ def test_what_could_not_be_read_is_looked_at_when_it_can(root: Path, capsys: pyt
     assert whole.omission is not None
     capsys.readouterr()
     assert guarded(replace(data, max_pixels=100), replace(judged_on, max_pixels=100)).omission is None
-    assert "40 images cannot be read" in capsys.readouterr().err
+    assert "40 image(s) cannot be read" in capsys.readouterr().err
     assert guarded(data, judged_on).omission == whole.omission
     assert "cannot be read" not in capsys.readouterr().err
     broken = root / "alone" / "cat" / "20.png"
@@ -236,7 +236,7 @@ def test_what_could_not_be_read_is_looked_at_when_it_can(root: Path, capsys: pyt
         broken.write_bytes(raw if again else raw[:60] + bytes(len(raw) - 60))
         found = guarded(data, judged_on).omission
         assert found is not None
-        assert ("1 images cannot be read" in capsys.readouterr().err) is not bool(again)
+        assert ("1 image(s) cannot be read" in capsys.readouterr().err) is not bool(again)
         assert len(found.images) == len(whole.omission.images) - (not again)
 
 

@@ -271,5 +271,5 @@ def test_blanks_around_text_make_no_classes(capsys: pytest.CaptureFixture[str]) 
     forget()
     labels = found({"label": ["cat", "cat ", " dog", "dog", "NA"]})
     assert labels.names == ("NA", "cat", "dog")
-    assert "1 cells say NA, which counts as a class" in capsys.readouterr().err
+    assert "1 cell(s) say NA, which counts as a class" in capsys.readouterr().err
     assert found({"label": ["a", None, "b"], "category": ["x", "x", "y"]}).names == ("a", "b")

@@ -247,7 +247,7 @@ def test_images_beside_shards_are_told(tmp_path: Path, capsys: pytest.CaptureFix
     Image.new("L", (8, 8)).save(tmp_path / "stray.png")
     assert len(open_pool(DataConfig(path=str(tmp_path)), SAME)[0]) > 1
     assert "images are read from all.PARQUET in" in (said := capsys.readouterr().err)
-    assert "the 1 image files there are not" in said
+    assert "the 1 image file(s) there are not" in said
 
 
 def test_groups_that_lost_their_zeros_are_refused(tmp_path: Path) -> None:

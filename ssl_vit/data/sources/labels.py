@@ -289,7 +289,7 @@ def _plain(values: list[Any]) -> list[Any]:
         return [float(v) for v in texts]
     if lacking := sum(v in _NONE for v in texts):
         say_once(
-            f"note: {lacking:,} cells say {next(v for v in texts if v in _NONE)}, which counts as a class; an image "
+            f"note: {lacking:,} cell(s) say {next(v for v in texts if v in _NONE)}, which counts as a class; an image "
             "without a label has an empty cell"
         )
     return texts

@@ -166,7 +166,7 @@ def _say_unread(place: Path, files: list[Path]) -> None:
     if images:
         say_once(
             f"note: images are read from {files[0].name}{' and others' * (len(files) > 1)} in {place}, and the "
-            f"{images:,} image files there are not; move one or the other away"
+            f"{images:,} image file(s) there are not; move one or the other away"
         )
 
 

@@ -209,14 +209,15 @@ def split_column(data: datasets.Dataset, title: str) -> dict[str, np.ndarray]:
 
 def _split_folders(data: datasets.Dataset, images: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Rows by the folder that their file's name begins with, where each is one of several splits; else nothing."""
-    if len(images) > 1 or images[0] not in data.column_names or not _names_files(data, images[0]):
+    column = next(iter(images))
+    if len(images) > 1 or column not in data.column_names or not _names_files(data, column):
         return {}
-    begins = [Path(str(name)).parts[:-1] for name in cells(data, images[0])]
+    begins = [Path(str(name)).parts[:-1] for name in cells(data, column)]
     names = np.array([SPLITS.get(parts[0].lower(), "") if parts else "" for parts in begins])
-    found = sorted(set(names.tolist()))
-    return (
-        {name: np.flatnonzero(names == name) for name in found} if "train" in found and found[0] and found[1:] else {}
-    )
+    found = set(names.tolist())
+    if "train" not in found or "" in found or len(found) < 2:
+        return {}
+    return {name: np.flatnonzero(names == name) for name in sorted(found)}
 
 
 def _check_groups(groups: Mapping[str, Sequence[object]], what: str) -> None:
