@@ -157,9 +157,10 @@ def _tuning(verdict: Verdict) -> list[Block]:
     told = verdict.told("tuning")
     if not told:
         return []
-    space = Words(f"{told.get('trials', 'Some')} trials for every method: {told.get('space', 'options not recorded')}.")
+    count, space = told.get("trials", "Some"), told.get("space", "options not recorded")
     trials = [found for use in tables.USES if (found := facts.tuning_rows(verdict, use))]
-    return [space, *([Fold("Every trial", trials)] if trials else [])]
+    said = [] if count == 1 else [Words(f"{count} trials for every method: {space}.")]
+    return [*said, *([Fold("Every trial", trials)] if trials else [])]
 
 
 def _plan(verdict: Verdict) -> list[Block]:
