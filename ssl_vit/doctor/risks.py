@@ -151,13 +151,19 @@ def answers(
     asked = crowd[_spread(len(crowd), _ASKED)]
     alike = _standard(changed[asked]) @ _standard(thumbnails[crowd]).T
     alike[asked[:, None] == crowd] = -2.0
-    count = min(_SKIPPED + _VOTES, len(crowd) // 4)
+    count = _count(len(crowd), None if labels is None else labels[crowd])
     nearest = np.argsort(-alike, axis=1)[:, count // 3 : count]
     away = np.sqrt(np.maximum(0.0, 2.0 - 2.0 * np.take_along_axis(alike, nearest, axis=1))).mean(axis=1)
     if labels is None:
         return Answers(float(np.median(away)), None)
     voted = np.array([np.bincount(votes).argmax() for votes in labels[crowd][nearest]])
     return Answers(float(np.median(away)), _balanced(voted, labels[asked]))
+
+
+def _count(crowd: int, labels: Int[np.ndarray, " n"] | None) -> int:
+    """Neighbours that are looked at: fewer where a class has no more images than that."""
+    most = min(_SKIPPED + _VOTES, crowd // 4)
+    return most if labels is None else min(most, max(3, int(np.median(np.unique(labels, return_counts=True)[1])) // 2))
 
 
 def _spread(count: int, most: int) -> np.ndarray:
@@ -180,7 +186,7 @@ def told_by_tones(tones: Float[np.ndarray, "n T"], labels: Int[np.ndarray, " n"]
     asked = crowd[_spread(len(crowd), _ASKED)]
     away = ((scaled[asked][:, None] - scaled[crowd][None]) ** 2).sum(axis=2)
     away[asked[:, None] == crowd] = np.inf
-    count = min(_SKIPPED + _VOTES, len(crowd) // 4)
+    count = _count(len(crowd), labels[crowd])
     nearest = np.argsort(away, axis=1)[:, count // 3 : count]
     said = np.array([np.bincount(votes).argmax() for votes in labels[crowd][nearest]])
     return _balanced(said, labels[asked]), 1 / len(np.unique(labels[asked]))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from sklearn.datasets import load_digits
 from ssl_vit.configs import CropsConfig, DataConfig, ResolvedAugment, ResolvedModel
 from ssl_vit.configs.doctor import DoctorRecipe, check_doctor
 from ssl_vit.configs.presets import PRESETS
@@ -428,3 +429,14 @@ def test_a_wrong_path_is_told_at_once(tmp_path: Path) -> None:
         check_doctor(DoctorRecipe(out="doctor.pdf"))
     check_doctor(DoctorRecipe(data=DataConfig(path=str(tmp_path / "cells")), out="doctor.html"))
     check_options(DoctorRecipe(data=DataConfig(path="uoft-cs/cifar10")))
+
+
+def test_neighbours_of_a_class_of_few_images_are_of_that_class() -> None:
+    """With twelve of each digit, thirty neighbours are others whatever the images show."""
+    digits = load_digits()
+    first = np.sort(np.concatenate([np.flatnonzero(digits.target == c)[:12] for c in range(10)]))
+    small = [thumbnail((15.9 * digits.images[i]).astype(np.uint8)[None]) for i in first]
+    thumbnails = np.stack([t for t in small if t is not None])
+    right = answers(thumbnails, digits.target[first], thumbnails).right
+    assert right is not None
+    assert right > 0.7
