@@ -119,6 +119,7 @@ def _by_candidates(
     least = edge[:, most - 1]
     sure = told[:, -1] + _ULP * told[:, -1].abs() + error < least
     possible = told + _ULP * told.abs() + error[:, None] >= least[:, None]
+    possible[:, :most] = True  # also of a query that is no number
     value, place = _compared(train, lengths, asked, place, possible)
     value, order = value.topk(most, dim=1)
     return value, place.gather(1, order), sure

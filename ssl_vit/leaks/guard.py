@@ -225,8 +225,8 @@ def seen_in_pre_training(
         pool = open_pool(data, judged_on)[0]
     except (KeyError, TypeError, UserError):
         return None
-    shared = test.shared_with(pool) if in_one_place(test, pool) else None
-    if shared and (shared == len(test) or len(pool) > _MANY) and pool.fingerprint == about.get("pool_fingerprint"):
+    shared = test.shared_with(pool) if pool.fingerprint == about.get("pool_fingerprint") else None
+    if shared and (shared == len(test) or len(pool) > _MANY) and in_one_place(test, pool):
         return shared
     if len(pool) > _MANY:
         return None

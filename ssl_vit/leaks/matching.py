@@ -137,8 +137,11 @@ def in_one_place(some: ImageSet, others: ImageSet) -> bool:
 
     Splits are told apart by names and sizes of files, which two folders of uncompressed images may share.
     """
-    path = file_of(some.rows, int(some.ids[0]))
-    return path is None or os.path.realpath(path) in _files("", others)
+    if (path := file_of(some.rows, int(some.ids[0]))) is None:
+        return True
+    name, place = Path(path).name, os.path.realpath(path)
+    alike = (other for row in others.ids.tolist() if (other := file_of(others.rows, row)) and other.endswith(name))
+    return any(os.path.realpath(other) == place for other in alike)
 
 
 def _once(found: Sequence[Match]) -> list[Match]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -174,3 +176,15 @@ def test_what_rounding_hides_is_searched_for_again(monkeypatch: pytest.MonkeyPat
     train = torch.cat([random, alike])
     nearest.neighbours(train, torch.cat([random[:55], alike[:5]]), 3)
     assert asked[0] == 60 and 5 <= asked[1] < 10
+
+
+def test_features_that_are_no_numbers_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By way of bf16 as without it: other queries have their neighbours."""
+    for name, value in {"_MANY": 1, "_FAR": 1, "_PILOT": 4}.items():
+        monkeypatch.setattr(nearest, name, value)
+    monkeypatch.setattr(nearest, "bf16_is_faster", lambda: True)
+    train = torch.randn(900, 12, generator=torch.Generator().manual_seed(0))
+    queries = train[:40].clone()
+    queries[20:] = math.nan
+    assert torch.equal(nearest.neighbours(train, queries, 3)[1][:20, 0], torch.arange(20))
+    assert nearest.neighbours(train, torch.full_like(queries, math.nan), 3)[1].shape == (40, 3)

@@ -212,8 +212,14 @@ def _split_folders(data: datasets.Dataset, images: tuple[str, ...]) -> dict[str,
     column = next(iter(images))
     if len(images) > 1 or column not in data.column_names or not _names_files(data, column):
         return {}
-    begins = [Path(str(name)).parts[:-1] for name in cells(data, column)]
-    names = np.array([SPLITS.get(parts[0].lower(), "") if parts else "" for parts in begins])
+
+    def split(name: object) -> str:
+        folder, _, file = str(name).replace("\\", "/").removeprefix("./").partition("/")
+        return SPLITS.get(folder.lower(), "") if file else ""
+
+    if not split(data[0][column]):  # of a million names the first tells
+        return {}
+    names = np.array([split(name) for name in cells(data, column)])
     found = set(names.tolist())
     if "train" not in found or "" in found or len(found) < 2:
         return {}
