@@ -14,11 +14,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
-import json
-import platform
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -28,10 +25,7 @@ from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import datasets
 import numpy as np
-import PIL
-import pyarrow
 import tifffile
 from datasets import config
 from PIL import Image
@@ -43,9 +37,9 @@ from ssl_vit.data.decoding.formats import Unreadable
 from ssl_vit.data.loading.processes import in_processes
 from ssl_vit.data.sources.locate import open_source
 
-from odd_files import Source, write_sources
+from odd_files import READERS, Source, write_sources
+from reports import RESULTS, about, made_by, same_command, write
 
-RESULTS = Path(__file__).parent / "results"
 IN_A_SET = 20
 CPU_SECONDS, SECONDS = 60.0, 600
 """After which a file counts as a hang: of the processor, and of the clock."""
@@ -296,10 +290,10 @@ def _table(found: Tally, place: int, title: str) -> list[str]:
     return lines
 
 
-def report(found: Tally, command: str, about: str) -> str:
-    """The tally as Markdown."""
-    lines = [
-        "# Damaged files through every source", "", f"`{command}`, {about}.", "",
+def report(found: Tally, made: dict[str, Any]) -> list[str]:
+    """The tally as lines of Markdown."""
+    return [
+        "# Damaged files through every source", "",
         f"{found.files:,} damaged image files through every source and {found.containers:,} sets of damaged tables and "
         f"tar files: **{found.crashes} crashes, {found.hangs} hangs**. The most memory that a set of {IN_A_SET} took "
         f"beyond what its process had: {found.grown / 1024:,.0f} MB.", "",
@@ -307,8 +301,8 @@ def report(found: Tally, command: str, about: str) -> str:
         "the source; `error`: anything else was raised; `died`: the process ended.", "",
         *_table(found, 0, "source"), "", *_table(found, 1, "format, or damaged table"), "",
         *(["What was wrong:", "", *(f"- {line}" for line in found.wrong)] if found.wrong else ["Nothing was wrong."]),
+        "", made_by(made, READERS),
     ]  # fmt: skip
-    return "\n".join([*lines, ""])
 
 
 def main() -> None:
@@ -321,23 +315,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     words = parser.parse_args()
     found = tally(words.files, words.containers, words.seed, words.workers)
-    git = ["git", "-C", str(RESULTS), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
-    modules = (("Pillow", PIL), ("tifffile", tifffile), ("datasets", datasets), ("pyarrow", pyarrow), ("numpy", np))
-    versions = ", ".join(f"{name} {module.__version__}" for name, module in modules)
-    about = f"commit {commit}, Python {platform.python_version()}, {versions}, {platform.machine()}"
-    command = (
-        f"python benchmarks/mutate.py --files {words.files} --containers {words.containers} --seed {words.seed} "
-        f"--workers {words.workers}"
-    )
+    made = about(same_command("mutate.py", sys.argv[1:]), f"CPU, {words.workers} processes")
     content = {
-        "about": {"command": command, "commit": commit, "versions": versions, "machine": platform.machine()},
-        "files": found.files, "containers": found.containers, "crashes": found.crashes, "hangs": found.hangs,
-        "most_memory_kib": found.grown, "wrong": found.wrong,
+        "about": made, "files": found.files, "containers": found.containers,
+        "crashes": found.crashes, "hangs": found.hangs, "most_memory_kib": found.grown, "wrong": found.wrong,
         "ends": [[*key, n] for key, n in sorted(found.ends.items())],
     }  # fmt: skip
-    (words.out / "mutate.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    (words.out / "mutate.md").write_text(report(found, command, about), encoding="utf-8")
+    write(words.out, "mutate", content, report(found, made))
     sys.stdout.write(f"{words.out / 'mutate.md'}: {found.crashes} crashes, {found.hangs} hangs\n")
     sys.exit(bool(found.crashes or found.hangs))
 

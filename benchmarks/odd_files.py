@@ -12,8 +12,6 @@ import argparse
 import hashlib
 import io
 import json
-import platform
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -21,8 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
-import numpy
-import PIL
 import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
@@ -31,7 +27,10 @@ from ssl_vit.configs import SourceConfig
 from ssl_vit.data.decoding.decode import Format, Unreadable, decode, read_header
 from ssl_vit.data.sources.locate import open_source
 
-RESULTS = Path(__file__).parent / "results"
+from reports import RESULTS, about, made_by
+
+READERS = ("pillow", "tifffile", "simplejpeg", "datasets", "pyarrow", "numpy")
+"""Packages that take part in reading."""
 
 
 class Source(NamedTuple):
@@ -140,22 +139,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of odd files")
     words = parser.parse_args()
-    git = ["git", "-C", str(RESULTS), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
-    modules = (("Pillow", PIL), ("datasets", datasets), ("pyarrow", pyarrow), ("numpy", numpy))
-    versions = ", ".join(f"{name} {module.__version__}" for name, module in modules)
     body = report(words.data)
     head = [
-        "# Odd files through every source",
-        "",
-        f"`python benchmarks/odd_files.py --data {words.data.name}`, commit {commit}, Python "
-        f"{platform.python_version()}, {versions}, {platform.machine()}.",
-        "",
+        "# Odd files through every source", "",
         "Each file in a format of its own (its channels and bits). `named`: the image counts as unreadable and is "
-        "named with this reason; `same`: as in the folder.",
-        "",
-    ]
-    (RESULTS / "odd_files.md").write_text("\n".join([*head, body, ""]), encoding="utf-8")
+        "named with this reason; `same`: as in the folder.", "",
+    ]  # fmt: skip
+    made = made_by(about(f"python benchmarks/odd_files.py --data {words.data.name}"), READERS)
+    (RESULTS / "odd_files.md").write_text("\n".join([*head, body, "", made, ""]), encoding="utf-8")
     sys.stdout.write(f"{RESULTS / 'odd_files.md'}\n")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 Part = dict[str, Any]
 """Of a result: its rows, and how they were made."""
-_PEERS = ("transformers", "lightly", "faiss-cpu", "opencv-python-headless")
+_BESIDE = ("transformers", "lightly", "faiss-cpu", "opencv-python-headless", "tifffile", "pyarrow")
 
 
 def about(command: str, device: str = "CPU, one thread", **more: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def about(command: str, device: str = "CPU, one thread", **more: Any) -> dict[st
     from ssl_vit.runs.provenance import commit, hardware, versions
 
     found = versions()
-    for package in _PEERS:
+    for package in _BESIDE:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from ssl_vit.configs import DataConfig, LabelledDataConfig
 from ssl_vit.data.decoding.decode import Unreadable
 from ssl_vit.data.sources.opening import open_pool
 
-BENCHMARK: dict[str, Any] = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks/odd_files.py"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+BENCHMARK: dict[str, Any] = runpy.run_module("odd_files")
 
 KINDS = ["folder", "csv", "jsonl", "parquet", "parquet stream", "arrow", "tar", "tar stream", "Dataset"]
 NAMED = {
