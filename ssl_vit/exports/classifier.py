@@ -86,7 +86,7 @@ def _write(
     config["num_classes"] = config["pretrained_cfg"]["num_classes"] = len(labelling.names)
     config["label_names"] = list(labelling.names)
     if isinstance(net.backbone, ViTBackbone):
-        config["model_args"]["fc_norm"] = fresh
+        config["model_args"]["fc_norm"] = fresh or net.backbone.fc_norm
     write_weights(part, state)
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
     write_atomically(part / "README.md", model_card(config, run=run, judged=False))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.torch
+import timm
 import torch
 from jaxtyping import Float
 
@@ -28,7 +29,7 @@ from ssl_vit.exports.card import model_card
 from ssl_vit.exports.config import check_config
 from ssl_vit.exports.origin import made_with
 from ssl_vit.models.backbone import Backbone, Pool
-from ssl_vit.models.build import make_backbone
+from ssl_vit.models.build import class_arguments, make_backbone, on_meta
 from ssl_vit.models.described import check_described
 from ssl_vit.models.families import ours
 from ssl_vit.models.vit import ViTBackbone
@@ -146,8 +147,9 @@ def _write(part: Path, backbone: Backbone, scale: PixelScale, pool: str, about: 
     size, names = backbone.img_size, backbone.classifier
     state = {k: stored(v) for k, v in backbone.timm_state().items()}
     write_weights(part, state)
-    plain = isinstance(backbone, ViTBackbone)
-    pooling = {"global_pool": "avg" if pool == "mean" else "token"} if plain else {}
+    pooling = {}
+    if isinstance(backbone, ViTBackbone):
+        pooling = {"global_pool": "avg" if pool == "mean" else "token", "fc_norm": backbone.fc_norm}
     needed = {"import": "ssl_vit.families"} if ours(backbone.architecture) else {}
     config = {
         "architecture": backbone.architecture.partition(".")[0],
@@ -172,6 +174,17 @@ def _write(part: Path, backbone: Backbone, scale: PixelScale, pool: str, about: 
     sums.note(part, FILES)
 
 
+def _told_args(config: dict[str, Any], weights: Mapping[str, torch.Tensor]) -> Any:
+    """The arguments that a folder gives; of one that timm saved without any, how the network pools, which it tells."""
+    args, pool = config.get("model_args") or {}, config.get("global_pool")
+    name = config.get("architecture")
+    if args or not isinstance(pool, str) or not isinstance(name, str) or not timm.is_model(name):
+        return args
+    takes = class_arguments(type(on_meta(name, {})))[0]
+    told = {"global_pool": pool, "fc_norm": "fc_norm.weight" in weights}
+    return {key: value for key, value in told.items() if key in takes}
+
+
 def load_backbone(given: str) -> Exported:
     """Loads an exported backbone (or any folder that timm saved of a model that makes one vector of an image).
 
@@ -186,13 +199,10 @@ def load_backbone(given: str) -> Exported:
         weights = safetensors.torch.load_file(folder / "model.safetensors")
         pretrained, about = config["pretrained_cfg"], config.get("ssl_vit", {})
         scale = PixelScale(tuple(pretrained["mean"]), tuple(pretrained["std"]), about.get("bits", 8))
-        args = check_described(config["architecture"], config.get("model_args") or {}, weights)
+        args = check_described(config["architecture"], _told_args(config, weights), weights)
         args = {k: v for k, v in args.items() if k != "num_classes"}  # the head's
         if isinstance(args.get("img_size"), list):  # as timm saves it
             args["img_size"] = args["img_size"][-1]
-        if args.get("fc_norm"):  # a classifier on the mean of patches: its norm is the only one after the blocks
-            args["fc_norm"] = False
-            weights = {k.replace("fc_norm.", "norm."): v for k, v in weights.items()}
         size = pretrained.get("input_size", [None])[-1]
         backbone = make_backbone(config["architecture"], args, img_size=size)
     except (UserError, ValueError, KeyError, TypeError, RuntimeError, OSError, safetensors.SafetensorError) as error:
@@ -202,7 +212,7 @@ def load_backbone(given: str) -> Exported:
     dropped = tuple(f"{name}." for name in backbone.classifier)
     if isinstance(backbone, ViTBackbone):
         backbone.model_args.setdefault("img_size", backbone.img_size)
-        dropped += ("fc_norm.",)
+    pool = about.get("pool") or backbone.own_pool()
     needed = backbone.timm_state()
     weights = {k: v for k, v in weights.items() if not k.startswith(dropped)}
     wrong = [k for k in needed if k not in weights or weights[k].shape != needed[k].shape]
@@ -210,5 +220,4 @@ def load_backbone(given: str) -> Exported:
     if wrong:
         raise UserError(f"the weights in {folder} do not fit {config['architecture']}: {', '.join(wrong[:5])}")
     backbone.load_timm_state(weights)
-    pool = about.get("pool", "cls" if backbone.class_token else "mean")
     return Exported(backbone, scale, pool, backbone.img_size, about, weights_hash(folder), folder)

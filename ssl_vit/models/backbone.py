@@ -102,6 +102,14 @@ class Backbone(nn.Module, ABC):
         """Numbers in a pooled vector; ``cls4`` takes all blocks where there are fewer than four."""
         return self.embed_dim * sum(min(4, self.depth) if part == "cls4" else 1 for part in pool.split("+"))
 
+    def own_pool(self) -> Pool:
+        """What timm's model of it makes its one vector of.
+
+        Raises:
+            UserError: Where that is neither the class token nor the mean of patches.
+        """
+        return "mean"
+
     def takes_head(self) -> bool:
         """Whether timm's own classifier of this model can be a linear layer on the pooled vector."""
         return True

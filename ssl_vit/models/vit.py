@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ssl_vit.core.errors import UserError
 from ssl_vit.models.backbone import Pool, Replace, TokenBackbone, Tokens
 from ssl_vit.models.blocks import as_stream, attention_rows, run_block
 from ssl_vit.models.packing import can_pack, pack, pays, run_packed, token_factors, unpack
@@ -115,6 +116,8 @@ class ViTBackbone(TokenBackbone):
         self.class_token = vit.has_class_token
         self.embedded_prefix = 0 if vit.no_embed_class else vit.num_prefix_tokens
         self.axes: FactorisedPositions | None = None
+        self.fc_norm = not isinstance(vit.fc_norm, nn.Identity)
+        """Whether the one norm behind the blocks stands behind the mean of patches, where timm calls it ``fc_norm``."""
         self.recompute = False
         self.antialias = True
         """How positions are resampled where images of another size are read; see ``positions.resample``."""
@@ -203,7 +206,7 @@ class ViTBackbone(TokenBackbone):
             x = self._run(i, x, drop)
         x = x.to(embedded.dtype)
         if norm:
-            x = self.vit.norm(x)
+            x = self._last_norm(x)
         return Tokens(x[:, : self.prefix_tokens], x[:, self.prefix_tokens :], grid)
 
     def forward_pooled(
@@ -218,8 +221,37 @@ class ViTBackbone(TokenBackbone):
         for i in range(self.depth):
             x = self._run(i, x, drop, slice(0, 1) if alone and i == self.depth - 1 else None)
             if "cls4" in parts and i >= self.depth - 4:
-                tokens.append(self.vit.norm(x[:, 0].to(embedded.dtype)))
+                tokens.append(self._last_norm(x[:, 0].to(embedded.dtype)))
         return self._pooled(x.to(embedded.dtype), parts, tokens)
+
+    def pooled_and_map(
+        self,
+        images: Float[Tensor, "B C H W"],
+        *,
+        pool: Literal["cls", "mean", "mean_prenorm"],
+        drop: Float[Tensor, "B L 2"] | None = None,
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B D h w"]]:
+        """Both of the tokens, the mean with its norm behind it where that belongs; see ``Backbone.pooled_and_map``."""
+        if pool != "mean" or not self.fc_norm:
+            return super().pooled_and_map(images, pool=pool, drop=drop)
+        pooled, found = super().pooled_and_map(images, pool="mean_prenorm", drop=drop)
+        return self.vit.fc_norm(pooled), self.vit.fc_norm(found.movedim(1, 3)).movedim(3, 1)
+
+    def own_pool(self) -> Pool:
+        """By ``global_pool``; see ``Backbone.own_pool``."""
+        vit: Any = self.vit
+        if vit.global_pool == "token":
+            return "cls"
+        if vit.global_pool == "avg" and not vit.pool_include_prefix:
+            return "mean"
+        how = "attention" if vit.attn_pool is not None else f"{vit.global_pool or 'nothing'} of all tokens"
+        raise UserError(
+            f"{self.architecture} pools by {how}, which is not read; read are networks that give their class token or "
+            "the mean of their patches"
+        )
+
+    def _last_norm(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+        return self.vit.fc_norm(x) if self.fc_norm else self.vit.norm(x)
 
     def _check_pool(self, pool: Pool) -> None:
         if "cls" in pool and not self.class_token:
@@ -227,12 +259,13 @@ class ViTBackbone(TokenBackbone):
 
     def _pooled(self, x: Float[Tensor, "B L D"], parts: Sequence[str], tokens: list[Tensor]) -> Float[Tensor, "B E"]:
         """Of what the last block gave; ``tokens`` are the last blocks' class tokens, normalised."""
-        if "mean_prenorm" not in parts:
-            x = self.vit.norm(x)
+        raw, x = x, x if "mean_prenorm" in parts else self._last_norm(x)
         pooled: list[Tensor] = []
         for part in parts:
             if part == "cls4":
                 pooled += tokens
+            elif part == "mean" and self.fc_norm:
+                pooled.append(self.vit.fc_norm(raw[:, self.prefix_tokens :].mean(dim=1)))
             else:
                 pooled.append(x[:, 0] if part == "cls" else x[:, self.prefix_tokens :].mean(dim=1))
         return torch.cat(pooled, dim=1)

@@ -40,8 +40,8 @@ class Network(NamedTuple):
     left_out: tuple[str, ...]
     """What the file holds beside the network, by the first part of its names."""
     positions: Literal["sincos", "learnable"] = "learnable"
-    pool: Literal["cls", "mean"] = "cls"
-    """What represents an image."""
+    pool: Literal["cls", "mean"] | None = "cls"
+    """What represents an image; None for what timm's network makes of it."""
     scale: PixelScale | None = PHOTOGRAPHS
     """By which pixels are standardised; None where nobody says it."""
 
@@ -162,8 +162,9 @@ def side_of(positions: Tensor, prefix: int, patch: int, given: str) -> int:
 def _vit(state: State, given: str) -> Network:
     """MAE, DINO, DeiT and others: names are timm's."""
     if "fc_norm.weight" in state and "norm.weight" not in state:  # fine-tuned on the mean of patches
-        state = {re.sub("^fc_norm", "norm", name): value for name, value in state.items()}
-        return _vit(state, given)._replace(pool="mean")
+        found = _vit({re.sub("^fc_norm", "norm", name): value for name, value in state.items()}, given)
+        args = {**found.args, "global_pool": "avg", "fc_norm": True}
+        return found._replace(args=args, state=state, pool="mean")
     sizes = shapes_of(state, given)
     width, patch = sizes["width"], sizes["patch"]
     word = _SIZES.get(width, ("small", 0))[0].replace("giant", "small")

@@ -60,8 +60,7 @@ def read_named(name: str, option: str) -> Network:
     cfg = model.pretrained_cfg
     channels, _, size = cfg["input_size"]
     args: dict[str, Any] = {"in_chans": channels, **({"img_size": size} if cfg.get("fixed_input_size") else {})}
-    token = bool(getattr(model, "has_class_token", False))
     return Network(
-        "timm", name.partition(".")[0], args, size, model.state_dict(), (), pool="cls" if token else "mean",
+        "timm", name.partition(".")[0], args, size, model.state_dict(), (), pool=None,
         scale=PixelScale(tuple(cfg["mean"]), tuple(cfg["std"]), 8),
     )  # fmt: skip

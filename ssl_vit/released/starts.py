@@ -113,7 +113,7 @@ def _assembled(given: str, place: Place, option: str) -> Exported:
     scale, channels = network.scale or _UNTOLD, backbone.channels
     if len(scale.mean) != channels:  # as many numbers as channels, which are not used
         scale = PixelScale(_UNTOLD.mean * channels, _UNTOLD.std * channels, 8)
-    return Exported(backbone, scale, network.pool, network.size, about, "", place.path)
+    return Exported(backbone, scale, network.pool or backbone.own_pool(), network.size, about, "", place.path)
 
 
 def check_whole(network: Network, backbone: Backbone, who: str) -> None:

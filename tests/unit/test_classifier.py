@@ -70,7 +70,16 @@ def test_the_backbone_inside_is_found_too(tmp_path: Path) -> None:
     assert torch.equal(
         found.backbone.vit.blocks[1].mlp.fc2.weight, net.backbone.get_parameter("vit.blocks.1.mlp.fc2.weight")
     )
-    assert torch.equal(found.backbone.vit.norm.weight, net.fc_norm.get_parameter("weight"))
+    assert torch.equal(found.backbone.vit.fc_norm.weight, net.fc_norm.get_parameter("weight"))
+    plain = timm.create_model(f"local-dir:{tmp_path / 'classifier'}", pretrained=True).eval()
+    images = torch.randn(4, 2, 24, 24)
+    with torch.no_grad():
+        theirs = plain.forward_head(plain.forward_features(images), pre_logits=True)
+        for ours in (
+            found.backbone.eval().forward_pooled(images, pool="mean"),
+            found.backbone.pooled_and_map(images, pool="mean")[0],
+        ):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
 def test_a_hidden_layer_has_no_place_in_timm(tmp_path: Path) -> None:

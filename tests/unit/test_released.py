@@ -103,12 +103,11 @@ def test_dino_released_and_as_training_leaves_it(tmp_path: Path) -> None:
 
 
 def test_fine_tuned_mae_has_its_norm_behind_the_mean(tmp_path: Path) -> None:
-    model = network(global_pool="avg", fc_norm=False)
-    state = {name.replace("norm.", "fc_norm.") if name.startswith("norm.") else name: value
-             for name, value in model.state_dict().items()}  # fmt: skip
-    start = read_start(str(save(tmp_path / "finetuned.pth", {"model": {**state, **beside("head.weight head.bias")}})))
-    assert start.pool == "mean"
-    assert torch.equal(start.backbone.timm_state()["norm.weight"], model.state_dict()["norm.weight"])
+    model = network(global_pool="avg", fc_norm=True)
+    content = {"model": {**model.state_dict(), **beside("head.weight head.bias")}}
+    path = save(tmp_path / "finetuned.pth", content)
+    assert read_start(str(path)).pool == "mean"
+    check(path, model)
 
 
 @pytest.mark.parametrize("chunks", [False, True])
@@ -307,6 +306,47 @@ def test_names_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (smaller.size, smaller.backbone.img_size) == (64, 64)
     assert smaller.folder != start.folder and "64px" in str(smaller.folder)
     assert read_start("test_resnet.r160_in1k").pool == "mean"
+    behind = read_start("test_vit2.r160_in1k")
+    assert behind.pool == "mean"
+    with torch.no_grad():
+        expected = made("test_vit2", num_classes=0).eval()(images(side=160))
+        found = behind.backbone.eval().forward_pooled(images(side=160), pool="mean")
+    assert torch.allclose(found, expected, rtol=0, atol=1e-5)
+    with pytest.raises(UserError, match="test_vit3 pools by attention, which is not read"):
+        read_start("test_vit3.r160_in1k")
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(
+    ("args", "pool"),
+    [({}, "cls"), ({"global_pool": "avg"}, "mean"), ({"global_pool": "avg", "fc_norm": False}, "mean")],
+)
+def test_folders_that_timm_saved_pool_as_timm_does(args: dict[str, Any], pool: str, told: bool, tmp_path: Path) -> None:
+    name, sizes = ("vit_small_patch16_224", ARGS) if told else ("test_vit", {})  # the latter has these by itself
+    model: Any = timm.create_model(name, **{**sizes, "num_classes": 2, **args}).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape))
+    timm.models.save_for_hf(model, str(tmp_path), safe_serialization=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["model_args"] = {**sizes, **args} if told else None
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    start = load_backbone(str(tmp_path))
+    assert start.pool == pool
+    pixels = images(side=start.size)
+    with torch.no_grad():
+        expected = model.forward_head(model.forward_features(pixels), pre_logits=True)
+        found = start.backbone.eval().forward_pooled(pixels, pool=start.pool)
+    assert torch.allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("pool", "how"), [("map", "attention"), ("max", "max of all tokens")])
+def test_folders_that_pool_otherwise_are_refused(pool: str, how: str, tmp_path: Path) -> None:
+    args = {**ARGS, "global_pool": pool}
+    model = timm.create_model("vit_small_patch16_224", **args)
+    timm.models.save_for_hf(model, str(tmp_path), model_args=args, safe_serialization=True)
+    with pytest.raises(UserError, match=f"vit_small_patch16_224 pools by {how}, which is not read"):
+        load_backbone(str(tmp_path))
 
 
 def test_names_that_timm_does_not_know_or_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:
