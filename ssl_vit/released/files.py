@@ -24,6 +24,8 @@ _NESTS = ("teacher", "model_ema", "model", "state_dict", "student")
 """What weights lie under, beside optimiser and options; of DINO's two networks its authors judge the teacher."""
 _WRAPPERS = ("module.", "_orig_mod.")
 """What torch puts before every name, for several processes and for compiled networks."""
+_DEEPEST = 8
+"""Groups within groups that are looked into: a file may hold itself."""
 
 
 def read_state(path: Path) -> State:
@@ -36,15 +38,23 @@ def read_state(path: Path) -> State:
         UserError: For a file that cannot be read, or only by running code that lies in it, or without weights.
     """
     content: Any = _read(path)
-    while isinstance(content, Mapping) and not any(isinstance(value, Tensor) for value in content.values()):
-        inner = next((content[name] for name in _NESTS if isinstance(content.get(name), Mapping)), None)
-        if inner is None:
-            parts = ", ".join(map(str, [*content][:5])) or "nothing"
-            raise UserError(f"{path} holds no weights by name, but {parts}; expected a state dict, alone or in 'model'")
-        content = inner
+    for _ in range(_DEEPEST):
+        inner = isinstance(content, Mapping) and next(
+            (content[name] for name in _NESTS if isinstance(content.get(name), Mapping)), None
+        )
+        content = inner or content
     if not isinstance(content, Mapping):
         raise UserError(f"{path} holds a {type(content).__name__} and no weights by name; save a state dict instead")
-    return {_unwrapped(str(name)): value for name, value in content.items() if isinstance(value, Tensor)}
+    state = {_unwrapped(str(name)): value for name, value in content.items() if isinstance(value, Tensor)}
+    if not state:
+        parts = ", ".join(map(str, [*content][:5])) or "nothing"
+        raise UserError(f"{path} holds no weights by name, but {parts}; expected a state dict, alone or in 'model'")
+    for name, value in state.items():
+        if value.layout != torch.strided or value.is_meta or value.is_quantized:
+            raise UserError(
+                f"{path}: {name} is sparse, quantised or without numbers; save the weights as plain tensors"
+            )
+    return _of_one(state)
 
 
 def _read(path: Path) -> Any:
@@ -55,21 +65,35 @@ def _read(path: Path) -> Any:
         with torch.serialization.safe_globals([argparse.Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        if found := re.search(r"GLOBAL (\S+)", str(error)):
+        if found := re.search(r"GLOBAL (\w[\w.]*\w)", str(error)):
             raise UserError(
                 f"{path} is not read: it holds Python's {found[1]} beside its tensors, and reading that could run "
                 "code; have its state dict saved alone, best as .safetensors"
             ) from error
         raise UserError(f"{path} cannot be read as weights of torch; download or copy it again") from error
-    except (OSError, RuntimeError, ValueError, EOFError, KeyError, TypeError, safetensors.SafetensorError) as error:
+    except (OSError, RuntimeError, safetensors.SafetensorError) as error:
         line = str(error).strip().partition("\n")[0]
         raise UserError(f"{path} cannot be read as weights ({line}); download or copy it again") from error
+    except Exception as error:  # whatever torch's readers raise at half a file
+        raise UserError(f"{path} cannot be read as weights of torch; download or copy it again") from error
 
 
 def _unwrapped(name: str) -> str:
-    for wrapper in _WRAPPERS:
-        name = name.removeprefix(wrapper)
+    while name.startswith(_WRAPPERS):
+        name = name.partition(".")[2]
     return name
+
+
+def _of_one(state: State) -> State:
+    """One of several networks that lie side by side by the first part of their names, as those under it do."""
+    parts = {name.partition(".")[0] for name in state}
+    if not parts <= {*_NESTS}:
+        return state
+    chosen = next(nest for nest in _NESTS if nest in parts)
+    return {
+        _unwrapped(name.removeprefix(f"{chosen}.")): value
+        for name, value in state.items() if name.startswith(f"{chosen}.")
+    }  # fmt: skip
 
 
 def digest(state: Mapping[str, Tensor]) -> str:

@@ -115,9 +115,12 @@ def shapes_of(state: Mapping[str, Tensor], given: str) -> dict[str, int]:
         close = did_you_mean(missing[0], state)
         raise UserError(f"{given} lacks {', '.join(missing)}, which tell the network's size{close}")
     projection = state["patch_embed.proj.weight"]
-    if projection.ndim != 4 or projection.shape[2] != projection.shape[3]:
+    if projection.ndim != 4 or projection.shape[2] != projection.shape[3] or not projection.numel():
         raise UserError(f"{given}: patch_embed.proj.weight is {tuple(projection.shape)}; expected D, C, P, P")
-    depth = 1 + max(int(found[1]) for found in map(_BLOCK.match, state) if found)
+    blocks = {found[1] for found in map(_BLOCK.match, state) if found}
+    depth = len(blocks)
+    if missing := sorted({str(i) for i in range(depth)} - blocks, key=int):
+        raise UserError(f"{given} has {depth} blocks and lacks blocks.{missing[0]}; they are numbered from 0 on")
     width, channels, patch, _ = projection.shape
     return {"width": width, "depth": depth, "patch": patch, "channels": channels}
 

@@ -117,7 +117,7 @@ def _assembled(given: str, place: Place, option: str) -> Exported:
 
 
 def check_whole(network: Network, backbone: Backbone, who: str) -> None:
-    """Refuses weights that lack a part of their network, or hold more than it.
+    """Refuses weights that lack a part of their network, hold more than it, or other numbers.
 
     Args:
         network: As released.
@@ -135,6 +135,10 @@ def check_whole(network: Network, backbone: Backbone, who: str) -> None:
         "has in other shapes": [
             f"{name} {tuple(there[name].shape)} for {tuple(needed[name].shape)}"
             for name in needed if name in there and there[name].shape != needed[name].shape
+        ],
+        "has as another kind of numbers": [
+            f"{name} ({str(there[name].dtype).removeprefix('torch.')})"
+            for name in needed if name in there and there[name].is_floating_point() != needed[name].is_floating_point()
         ],
     }  # fmt: skip
     told = [

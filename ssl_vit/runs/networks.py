@@ -16,6 +16,8 @@ RELEASED = "released"
 """Below runs/: weights from elsewhere as folders that timm loads, with their results."""
 ENDINGS = (".pth", ".pt", ".bin", ".safetensors")
 """Of files of weights."""
+_OF_FOLDERS = ("model.safetensors", "pytorch_model.bin")
+"""Files of which config.json beside them tells what they are."""
 _NAMED = re.compile(r"[a-z0-9_]+\.(?!(pth|bin|safetensors)$)[a-z0-9_]+")
 """How timm writes names of weights: model and tag, of which pt is one."""
 _SIZED = re.compile(r"(.+)@(\d{1,4})")
@@ -47,13 +49,17 @@ def find_network(given: str, option: str = "--backbone") -> Place:
     """
     sized = None if Path(given).expanduser().exists() else _SIZED.fullmatch(given)
     name, size = (sized[1], int(sized[2])) if sized else (given, None)
+    if size == 0:
+        raise UserError(f"{option} {given}: behind @ stands the side of the input in pixels, 1 or more")
     place = Path(name).expanduser()
     if place.is_file():
         if place.suffix not in ENDINGS:
             raise UserError(
                 f"{option} {given} is no exported network and no file of weights ({' '.join(ENDINGS)}); give RUN"
             )
-        return Place("file", place, size)
+        if place.name not in _OF_FOLDERS or not (place.parent / "config.json").is_file():
+            return Place("file", place, size)
+        place, name = place.parent, str(place.parent)
     if name.strip() and _of_transformers(place):
         return Place("transformers", place, size)
     if _NAMED.fullmatch(name) and not place.exists():

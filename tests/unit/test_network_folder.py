@@ -82,6 +82,10 @@ assert "torch" not in sys.modules
         ("run@32", "timm folder", 32),
         ("weights.pth", "file", None),
         ("weights.pth@224", "file", 224),
+        ("run/backbone/model.safetensors", "timm folder", None),
+        ("run/backbone/model.safetensors@32", "timm folder", 32),
+        ("transformed/pytorch_model.bin", "transformers", None),
+        ("model.safetensors", "file", None),
         ("transformed", "transformers", None),
         ("vit_small_patch14_dinov2.lvd142m", "timm name", None),
         ("vit_small_patch14_dinov2.lvd142m@224", "timm name", 224),
@@ -90,8 +94,10 @@ assert "torch" not in sys.modules
 def test_kinds_of_places(given: str, kind: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     network(tmp_path / "run" / "backbone")
-    (tmp_path / "weights.pth").touch()
+    for name in ("weights.pth", "model.safetensors"):
+        (tmp_path / name).touch()
     (network(tmp_path / "transformed") / "config.json").write_text('{"model_type": "vit"}')
+    (tmp_path / "transformed" / "pytorch_model.bin").touch()
     found = find_network(given)
     assert (found.kind, found.size) == (kind, size)
     assert found.name == ("vit_small_patch14_dinov2.lvd142m" if kind == "timm name" else "")
@@ -104,6 +110,7 @@ def test_kinds_of_places(given: str, kind: str, size: int, tmp_path: Path, monke
         ("other.pth", "--model.weights other.pth does not exist"),
         ("vit_small_patch14_dinov2", "timm's weights are named with their tag, as vit_small_patch14_dinov2.lvd142m"),
         ("", "--model.weights is missing"),
+        ("weights.npz@0", "--model.weights weights.npz@0: behind @ stands the side of the input in pixels, 1 or more"),
     ],
 )
 def test_places_that_are_none(given: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.build import adapt, make_backbone
 from ssl_vit.models.positions import sincos_2d
+from ssl_vit.released.files import read_state
 from ssl_vit.released.layouts import PHOTOGRAPHS, Network, converted
 from ssl_vit.released.starts import check_whole, for_images, load_start, read_start
 from ssl_vit.runs.networks import find_network
@@ -462,6 +463,9 @@ def test_no_code_of_strangers_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
           "blocks.0.norm1.weight": torch.ones(60)}, "is 60 wide, and no file of weights tells the number of heads"),
         ({"patch_embed.proj.weight": torch.ones(64, 3, 4, 4), "cls_token": torch.ones(1, 1, 64),
           "blocks.0.norm1.weight": torch.ones(64), "pos_embed": torch.ones(1, 8, 64)}, "7 patches, which"),
+        ({"patch_embed.proj.weight": torch.ones(64, 3, 4, 4), "cls_token": torch.ones(1, 1, 64),
+          "blocks.0.norm1.weight": torch.ones(64), "blocks.200000.norm1.weight": torch.ones(64)},
+         "has 2 blocks and lacks blocks.1"),
         (b"", "cannot be read as weights"),
     ],
 )  # fmt: skip
@@ -472,6 +476,49 @@ def test_files_that_are_no_weights(content: Any, expected: str, tmp_path: Path) 
         read_start(str(path))
     assert expected in str(told.value)
     assert "\n" not in str(told.value)
+
+
+def test_a_file_that_holds_itself_or_parts_of_parts(tmp_path: Path) -> None:
+    model = network()
+    content: dict[str, Any] = {}
+    content["model"] = content
+    with pytest.raises(UserError, match="holds no weights by name, but model"):
+        read_start(str(save(tmp_path / "cycle.pth", content)))
+    check(save(tmp_path / "beside.pth", {"model": model.state_dict(), "loss": torch.tensor(1.0)}), model)
+
+
+@pytest.mark.parametrize("prefix", ["_orig_mod.module.", "module.module.", "teacher.backbone.", "teacher.module."])
+def test_wrappers_of_wrappers(prefix: str, tmp_path: Path) -> None:
+    model = network()
+    state = {f"{prefix}{name}": value for name, value in model.state_dict().items()}
+    student = {name.replace("teacher", "student"): 0 * value for name, value in state.items() if "teacher" in name}
+    check(save(tmp_path / "wrapped.pth", {"state_dict": student | state}), model)
+
+
+@pytest.mark.filterwarnings("ignore:Validating sparse")
+def test_numbers_that_are_no_weights(tmp_path: Path) -> None:
+    state = network().state_dict()
+    for change, expected in (
+        (lambda value: value.to(torch.int8), r"has as another kind of numbers cls_token \(int8\), "),
+        (lambda value: value.to(torch.complex64), r"has as another kind of numbers cls_token \(complex64\), "),
+        (lambda value: value.to_sparse(), "cls_token is sparse, quantised or without numbers; save the weights"),
+    ):
+        path = save(tmp_path / "odd.pth", {name: change(value) for name, value in state.items()})
+        with pytest.raises(UserError, match=expected):
+            read_start(str(path))
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_half_a_file_is_told_in_one_line(legacy: bool, tmp_path: Path) -> None:
+    path = tmp_path / "cut.pth"
+    torch.save({"model": {"a": torch.ones(3)}}, path, _use_new_zipfile_serialization=not legacy)
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 1 + len(whole) // 200):
+        path.write_bytes(whole[:length])
+        with pytest.raises(
+            UserError, match=r"cut.pth (cannot be read as weights.*; download|is not read: it holds Python's \w)"
+        ):
+            read_state(path)
 
 
 def test_a_file_is_kept_once_as_a_folder_of_timm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
