@@ -189,7 +189,7 @@ class ExportRecipe:
     """timm and hf: a folder that timm, and transformers, load; onnx: one file for onnxruntime and others; torchscript:
     one file for torch alone. Each is loaded by that library, and its outputs compared, before it counts as done."""
     out: str | None = None
-    """The folder to write; default: RUN/export-FORMAT."""
+    """The folder to write; default: RUN/export-FORMAT, in the network's own folder where no run is around it."""
     half: bool = False
     """Store weights as 16-bit numbers, half as large. Only for timm and hf. Outputs may differ by 1 %, else by 1e-5."""
     push: str | None = None

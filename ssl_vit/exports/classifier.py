@@ -11,7 +11,9 @@ import safetensors.torch
 from scipy.special import expit, softmax
 from torch import nn
 
+from ssl_vit.configs.networks import check_pool
 from ssl_vit.core import sums
+from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import whole_folder, write_atomically
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.targets import Kind, TargetScale
@@ -102,15 +104,22 @@ def load_classifier(given: str, option: str = "--classifier") -> TrainedClassifi
     folder = classifier_folder(given, option)
     exported = load_backbone(str(folder))
     meaning = exported.about["classifier"]
-    net = Classifier(
-        exported.backbone, len(meaning["names"]), pool=meaning["pool"], two_heads=meaning.get("heads") == 2
-    )
-    weights = safetensors.torch.load_file(folder / "model.safetensors")
-    parts = {f"{name}.": head for name, head in net.timm_heads().items()}
-    if net.pool == "mean_prenorm":
-        parts["fc_norm."] = net.fc_norm
-    for name, module in parts.items():
-        module.load_state_dict({k.removeprefix(name): v for k, v in weights.items() if k.startswith(name)})
+    check_pool(meaning["pool"], exported.backbone.class_token, "ssl_vit.classifier.pool")
+    try:
+        net = Classifier(
+            exported.backbone, len(meaning["names"]), pool=meaning["pool"], two_heads=meaning.get("heads") == 2
+        )
+        weights = safetensors.torch.load_file(folder / "model.safetensors")
+        parts = {f"{name}.": head for name, head in net.timm_heads().items()}
+        if net.pool == "mean_prenorm":
+            parts["fc_norm."] = net.fc_norm
+        for name, module in parts.items():
+            module.load_state_dict({k.removeprefix(name): v for k, v in weights.items() if k.startswith(name)})
+    except (RuntimeError, IndexError) as error:
+        raise UserError(
+            f"the weights in {folder} do not fit what config.json says of its classifier (names, pool, heads); copy or "
+            "export them again"
+        ) from error
     scale = (
         TargetScale(tuple(meaning["target_mean"]), tuple(meaning["target_std"])) if "target_mean" in meaning else None
     )

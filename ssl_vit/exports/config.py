@@ -64,9 +64,10 @@ def _check_classifier(meaning: Any) -> None:
     _check("ssl_vit.classifier.kind", meaning.get("kind"), meaning.get("kind") in kinds, "what labels are")
     _check("ssl_vit.classifier.pool", meaning.get("pool"), meaning.get("pool") in get_args(Pool), "a way of pooling")
     for name in ("target_mean", "target_std"):
-        if name in meaning:
-            numbers = _list_of(meaning[name], math.isfinite) and len(meaning[name]) == len(names)
-            _check(f"ssl_vit.classifier.{name}", meaning[name], numbers, "a number for each name")
+        if "target_mean" in meaning or "target_std" in meaning:
+            given = meaning.get(name)
+            numbers = _list_of(given, math.isfinite) and len(given) == len(names)
+            _check(f"ssl_vit.classifier.{name}", given, numbers, "a number for each name")
 
 
 def _list_of(value: object, holds: Callable[[Any], bool]) -> bool:

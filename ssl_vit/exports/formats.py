@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +26,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.card import model_card, read_config
 from ssl_vit.exports.classifier import load_classifier
+from ssl_vit.exports.origin import without_places
 from ssl_vit.exports.timm_folder import write_weights
 from ssl_vit.released.starts import load_start
 from ssl_vit.runs.networks import weights_hash
@@ -63,9 +66,9 @@ def export(cfg: ExportRecipe) -> Path:
     else:
         exported = load_start(cfg.backbone)
         expected = partial(exported.backbone.eval().forward_pooled, pool=exported.pool)
-    run = exported.folder.parent
+    run = exported.folder.parent if exported.folder.name == "classifier" and cfg.classifier else exported.place
     out = Path(cfg.out).expanduser() if cfg.out else run / f"export-{cfg.format}"
-    folder, apart = export_as(cfg.format, exported.folder, out, expected, run, half=cfg.half)
+    folder, apart = export_as(cfg.format, exported.folder, out, expected, run, half=cfg.half, head=bool(cfg.classifier))
     close = f"this project's but for rounding ({apart:.0e})" if cfg.half else "this project's (1e-5)"
     print(f"{folder}: {cfg.format}, the same numbers as {close}; README.md says how to load it")
     if cfg.push:
@@ -81,6 +84,7 @@ def export_as(
     run: Path | None,
     *,
     half: bool = False,
+    head: bool = True,
 ) -> tuple[Path, float]:
     """Writes a folder in one of ``FORMATS``; it appears whole and proven, or not at all.
 
@@ -91,12 +95,13 @@ def export_as(
         expected: What this project makes of standardised images.
         run: The run whose options and results the model card tells.
         half: Whether weights are stored as 16-bit numbers.
+        head: Whether a classifier that the network has is exported, too.
 
     Returns:
         ``out``, and by which share of the largest number its outputs differ.
 
     Raises:
-        UserError: Where a package is missing, or what was exported gives other numbers.
+        UserError: Where a package is missing, the folder cannot be written, or what was exported gives other numbers.
     """
     form = FORMATS[name]
     missing = [package for package in form.needs if find_spec(package) is None]
@@ -107,15 +112,20 @@ def export_as(
     _check_replaced(out, source)
     if half and not form.keeps:
         raise UserError(f"--half true is for the formats that hold weights alone (timm, hf), not for {name}")
-    config = read_config(source)
+    config = without_places(read_config(source))
     torch.manual_seed(0)
     images = torch.randn(3, *config["pretrained_cfg"]["input_size"])
     part = out.with_name(out.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
     try:
-        shutil.copyfile(source / "config.json", part / "config.json")
+        part.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be written ({error.strerror}); name another folder") from error
+    try:
         shutil.copyfile(source / "model.safetensors", part / "model.safetensors")
+        if not head:
+            config = _without_head(config, part)
+        write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
         if half:
             _round_weights(part)
         with torch.no_grad(), warnings.catch_warnings():
@@ -145,6 +155,8 @@ def _check_replaced(out: Path, source: Path) -> None:
     Raises:
         UserError: Names what would be lost.
     """
+    if not out.name:
+        raise UserError(f"--out {out} is no name of a folder to make or replace; name one")
     here, there = source.resolve(), out.resolve()
     if there == here or there in here.parents:
         raise UserError(f"--out {out} is or holds the network to export; name another folder")
@@ -165,7 +177,7 @@ def push(folder: Path, name: str) -> str:
     """Sends an exported folder to the Hugging Face hub.
 
     Args:
-        folder: As ``export_as`` wrote it.
+        folder: As ``export_as`` wrote it, or a network's own; places on this machine are sent as their last names.
         name: OWNER/NAME.
 
     Returns:
@@ -179,7 +191,8 @@ def push(folder: Path, name: str) -> str:
     try:
         api = HfApi()
         where = str(api.create_repo(name, exist_ok=True))
-        api.upload_folder(repo_id=name, folder_path=str(folder))
+        with _for_others(folder) as sent:
+            api.upload_folder(repo_id=name, folder_path=str(sent))
     except Exception as error:  # whatever the network, the login or the hub raise
         line = str(error).strip().partition("\n")[0]
         raise UserError(
@@ -187,6 +200,33 @@ def push(folder: Path, name: str) -> str:
             f"to send is in {folder}"
         ) from error
     return where
+
+
+@contextmanager
+def _for_others(folder: Path) -> Generator[Path, None, None]:
+    """The folder, or a copy of it for as long as it is sent, where its config.json tells of places on this machine."""
+    config = read_config(folder)
+    if (told := without_places(config)) == config:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as made:
+        copied = Path(shutil.copytree(folder, Path(made) / folder.name))
+        write_atomically(copied / "config.json", json.dumps(told, indent=1) + "\n")
+        sums.note(copied, ["config.json"])
+        yield copied
+
+
+def _without_head(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Takes the classifier out of a folder's weights; returns the config.json of what is left."""
+    names: list[str] | str = config["pretrained_cfg"].get("classifier") or "head"
+    begins = tuple(f"{name}." for name in ([names] if isinstance(names, str) else names))
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    write_weights(folder, {name: value for name, value in weights.items() if not name.startswith(begins)})
+    kept = {key: value for key, value in config.items() if key != "label_names"}
+    kept["model_args"] = {k: v for k, v in (config.get("model_args") or {}).items() if k != "num_classes"}
+    kept["pretrained_cfg"] = config["pretrained_cfg"] | {"num_classes": 0}
+    about = {key: value for key, value in (config.get("ssl_vit") or {}).items() if key != "classifier"}
+    return kept | {"num_classes": 0} | ({"ssl_vit": about} if about else {})
 
 
 def _round_weights(folder: Path) -> None:

@@ -22,6 +22,25 @@ def made_with(backbone: Path) -> dict[str, Any]:
     return {group: values for group, values in with_meaning(options).items() if group != "run"}
 
 
+def without_places(config: dict[str, Any]) -> dict[str, Any]:
+    """config.json for others: of every folder or file on this machine only its own name, as model cards tell it.
+
+    Args:
+        config: Left as it is.
+    """
+    about: dict[str, Any] = config.get("ssl_vit") or {}
+    told = {key: value if key == "classifier" else _last_names(value) for key, value in about.items()}
+    return {**config, "ssl_vit": told} if about else config
+
+
+def _last_names(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _last_names(one) for key, one in value.items()}
+    if isinstance(value, str):  # several folders stand in one text, with commas between them
+        return ",".join(Path(one).name if one.startswith(("/", "~")) else one for one in value.split(","))
+    return value
+
+
 def own_data(about: dict[str, Any], named: LabelledDataConfig) -> tuple[DataConfig, LabelledDataConfig]:
     """The data of the run that made a backbone, overridden by what the command line names.
 

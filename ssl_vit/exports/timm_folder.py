@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.torch
-import timm
 import torch
 from jaxtyping import Float
 
@@ -29,7 +28,7 @@ from ssl_vit.exports.card import model_card
 from ssl_vit.exports.config import check_config
 from ssl_vit.exports.origin import made_with
 from ssl_vit.models.backbone import Backbone, Pool
-from ssl_vit.models.build import class_arguments, make_backbone, on_meta
+from ssl_vit.models.build import make_backbone
 from ssl_vit.models.described import check_described
 from ssl_vit.models.families import ours
 from ssl_vit.models.vit import ViTBackbone
@@ -174,17 +173,6 @@ def _write(part: Path, backbone: Backbone, scale: PixelScale, pool: str, about: 
     sums.note(part, FILES)
 
 
-def _told_args(config: dict[str, Any], weights: Mapping[str, torch.Tensor]) -> Any:
-    """The arguments that a folder gives; of one that timm saved without any, how the network pools, which it tells."""
-    args, pool = config.get("model_args") or {}, config.get("global_pool")
-    name = config.get("architecture")
-    if args or not isinstance(pool, str) or not isinstance(name, str) or not timm.is_model(name):
-        return args
-    takes = class_arguments(type(on_meta(name, {})))[0]
-    told = {"global_pool": pool, "fc_norm": "fc_norm.weight" in weights}
-    return {key: value for key, value in told.items() if key in takes}
-
-
 def load_backbone(given: str) -> Exported:
     """Loads an exported backbone (or any folder that timm saved of a model that makes one vector of an image).
 
@@ -199,7 +187,9 @@ def load_backbone(given: str) -> Exported:
         weights = safetensors.torch.load_file(folder / "model.safetensors")
         pretrained, about = config["pretrained_cfg"], config.get("ssl_vit", {})
         scale = PixelScale(tuple(pretrained["mean"]), tuple(pretrained["std"]), about.get("bits", 8))
-        args = check_described(config["architecture"], _told_args(config, weights), weights)
+        args = check_described(
+            config["architecture"], config.get("model_args") or {}, weights, config.get("global_pool")
+        )
         args = {k: v for k, v in args.items() if k != "num_classes"}  # the head's
         if isinstance(args.get("img_size"), list):  # as timm saves it
             args["img_size"] = args["img_size"][-1]

@@ -34,13 +34,19 @@ _MORE = 4
 """A network may have so many times the numbers that its file holds: some are made and not kept."""
 
 
-def check_described(architecture: object, args: object, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+def check_described(
+    architecture: object, args: object, weights: Mapping[str, torch.Tensor], pool: object = None
+) -> dict[str, Any]:
     """The arguments that a description gives to a network, once they are known to be harmless.
 
     Args:
         architecture: timm's name of the network.
         args: Arguments by name.
         weights: What is to be loaded into it, by name.
+        pool: How it pools, by timm's ``global_pool`` beside the arguments; used where there are no arguments.
+
+    Returns:
+        The arguments.
 
     Raises:
         UserError: For what is no network of timm's (or of ``ssl_vit.families``), an argument that it does not take, a
@@ -55,6 +61,9 @@ def check_described(architecture: object, args: object, weights: Mapping[str, to
     if not isinstance(args, Mapping):
         raise UserError(f"model_args must be arguments by name, not {one_line(args)}")
     names, others = class_arguments(type(on_meta(architecture, {})))
+    if not args and isinstance(pool, str):
+        told = {"global_pool": pool, "fc_norm": "fc_norm.weight" in weights}
+        args = {name: value for name, value in told.items() if name in names}
     for name, value in args.items():
         if name in _NEVER or not (name in names or (others and str(name).isidentifier())):
             raise UserError(f"model_args: {one_line(name)} is no argument of {architecture} that a folder may give")

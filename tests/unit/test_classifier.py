@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,6 +82,24 @@ def test_the_backbone_inside_is_found_too(tmp_path: Path) -> None:
             found.backbone.pooled_and_map(images, pool="mean")[0],
         ):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"names": ["a", "b"]}, "do not fit what config.json says of its classifier"),
+        ({"heads": 2}, "do not fit what config.json says of its classifier"),
+        ({"target_mean": [0.0, 0.0, 0.0]}, "target_std in config.json must be a number for each name"),
+    ],
+)
+def test_a_classifier_that_its_config_does_not_fit_is_told(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    export_classifier(classifier("cls"), tmp_path / "classifier", SCALE, CLASSES, {})
+    config = json.loads((tmp_path / "classifier" / "config.json").read_text())
+    config["ssl_vit"]["classifier"] |= change
+    (tmp_path / "classifier" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=words) as told:
+        load_classifier(str(tmp_path / "classifier"))
+    assert "\n" not in str(told.value)
 
 
 def test_a_hidden_layer_has_no_place_in_timm(tmp_path: Path) -> None:

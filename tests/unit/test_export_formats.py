@@ -13,7 +13,9 @@ import tifffile
 import torch
 from PIL import Image
 from ssl_vit.configs import ExportRecipe, ModelConfig, networks
+from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import sha256
 from ssl_vit.core.started import module_of
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.classifier import Labelling, export_classifier
@@ -132,6 +134,48 @@ def test_the_card_says_what_it_is_and_keeps_folders_private(tmp_path: Path) -> N
     assert text.startswith("---\nlibrary_name: timm\n")
     assert "| images | cells |" in text and "secret" not in text
     assert "16 x 16 pixels, 3 channels, 8 bits" in text and "timm's own transform cannot" not in text
+
+
+def test_an_export_tells_no_folders_of_this_machine(tmp_path: Path) -> None:
+    places = {"path": "/home/somebody/secret/cells", "labels": "digits", "root": "/secret/a,/secret/b"}
+    run = tmp_path / "run"
+    made(run / "backbone", data=places, eval_data=places, started_from={"weights": "/secret/dino.pth"},
+         teacher={"architecture": "vit", "weights": "0", "data": places, "given": "~/secret/run"})  # fmt: skip
+    out = module_of("eval/export.py").main(ExportRecipe(backbone=str(run)))
+    assert not [file for file in out.iterdir() if b"secret" in file.read_bytes()]
+    about = json.loads((out / "config.json").read_text())["ssl_vit"]
+    assert about["data"] == {"path": "cells", "labels": "digits", "root": "a,b"} == about["teacher"]["data"]
+    assert about["started_from"]["weights"] == "dino.pth" and about["teacher"]["given"] == "run"
+    assert sums.read(out)["config.json"] == sha256(out / "config.json")
+    assert load_backbone(str(run)).about["data"] == places
+
+
+def test_a_classifier_is_exported_without_its_head_as_a_backbone(tmp_path: Path) -> None:
+    exported = made(tmp_path / "run" / "classifier", classifier=True)
+    out = module_of("eval/export.py").main(ExportRecipe(backbone=str(tmp_path / "run" / "classifier")))
+    images = torch.randn(2, 3, 16, 16)
+    with torch.no_grad():
+        expected = exported.backbone.eval().forward_pooled(images, pool=exported.pool)
+        torch.testing.assert_close(FORMATS["timm"].run(out, images), expected, rtol=1e-4, atol=1e-5)
+    assert "classifier" not in load_backbone(str(out)).about
+
+
+def test_two_networks_side_by_side_have_exports_of_their_own(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        made(tmp_path / "nets" / name)
+        out = module_of("eval/export.py").main(ExportRecipe(backbone=str(tmp_path / "nets" / name)))
+        assert out == tmp_path / "nets" / name / "export-timm"
+
+
+@pytest.mark.parametrize(("out", "words"), [("file/x", "cannot be written"), (".", "is no name of a folder")])
+def test_an_export_that_cannot_be_put_there(
+    out: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    exported = made(tmp_path / "run" / "backbone")
+    with pytest.raises(UserError, match=f"--out {out} {words}"):
+        export_as("timm", exported.folder, Path(out), lambda images: images, None)
 
 
 def test_files_are_read_as_evaluation_reads_them(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import huggingface_hub
 import matplotlib
@@ -167,6 +168,7 @@ class Hub:
     """What ``huggingface_hub.HfApi`` is asked for."""
 
     sent: dict[str, list[str]]
+    places: ClassVar[dict[str, Any]] = {}
 
     def create_repo(self, name: str, exist_ok: bool) -> str:
         if "/" not in name:
@@ -174,6 +176,7 @@ class Hub:
         return f"https://hub/{name}"
 
     def upload_folder(self, repo_id: str, folder_path: str) -> None:
+        Hub.places[repo_id] = json.loads((Path(folder_path) / "config.json").read_text())["ssl_vit"].get("data")
         Hub.sent[repo_id] = sorted(path.name for path in Path(folder_path).iterdir())
 
 
@@ -190,6 +193,12 @@ def test_a_network_is_sent_with_its_card(tmp_path: Path, monkeypatch: pytest.Mon
         "me/as_it_is": files, "me/run": files, "me/script": ["README.md", "SHA256SUMS", "config.json", "model.pt"]
     }  # fmt: skip
     assert (run / "export-timm").is_dir() and (tmp_path / "out" / "model.pt").is_file()
+    config = json.loads((run / "backbone" / "config.json").read_text())
+    config["ssl_vit"]["data"] = {"path": "/home/somebody/cells"}
+    (run / "backbone" / "config.json").write_text(json.dumps(config))
+    ssl_vit.push_to_hub(run / "backbone", "me/as_it_is")
+    assert Hub.places["me/as_it_is"] == {"path": "cells"} and Hub.sent["me/as_it_is"] == files
+    assert json.loads((run / "backbone" / "config.json").read_text()) == config
     with pytest.raises(UserError, match=r"nobody was not sent: .*\(no owner\); log in with `hf auth login`"):
         ssl_vit.push_to_hub(run / "backbone", "nobody")
     with pytest.raises(UserError, match="does not exist"):
