@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -61,8 +62,11 @@ class Exported(NamedTuple):
             paths: Of one file per image.
 
         Raises:
-            UserError: For a file that cannot be read, or is of another kind than the network was built for.
+            UserError: For no path, and for a file that cannot be read or is of another kind than the network was built
+                for.
         """
+        if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
+            raise UserError('preprocess takes the path of an image, or several: preprocess("a.png", "b.png")')
         return torch.cat([self._read(Path(path).expanduser()) for path in paths])
 
     def _read(self, path: Path) -> Float[torch.Tensor, "1 C S S"]:
@@ -199,13 +203,22 @@ def load_backbone(given: str) -> Exported:
         raise UserError(
             f"config.json or model.safetensors in {folder} cannot be read, copy or export them again: {error}"
         ) from error
+    if len(scale.mean) != backbone.channels:
+        raise UserError(
+            f"pretrained_cfg.mean and std in {folder}/config.json must have a number for each of the "
+            f"{backbone.channels} channel(s) that {config['architecture']} reads, not {len(scale.mean)}"
+        )
     dropped = tuple(f"{name}." for name in backbone.classifier)
     if isinstance(backbone, ViTBackbone):
         backbone.model_args.setdefault("img_size", backbone.img_size)
     pool = about.get("pool") or backbone.own_pool()
     needed = backbone.timm_state()
     weights = {k: v for k, v in weights.items() if not k.startswith(dropped)}
-    wrong = [k for k in needed if k not in weights or weights[k].shape != needed[k].shape]
+    wrong = [
+        k for k in needed
+        if k not in weights or weights[k].shape != needed[k].shape
+        or weights[k].is_floating_point() != needed[k].is_floating_point()
+    ]  # fmt: skip
     wrong += [k for k in weights if k not in needed]
     if wrong:
         raise UserError(f"the weights in {folder} do not fit {config['architecture']}: {', '.join(wrong[:5])}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -107,9 +108,13 @@ def _side(size: Any, folder: Path) -> int:
 
 
 def _scale(folder: Path) -> PixelScale | None:
-    """What preprocessor_config.json says of pixels, where there is one."""
+    """What preprocessor_config.json says of pixels; None where it says nothing, or something else than a scale."""
     try:
         told = loads((folder / "preprocessor_config.json").read_bytes())
-        return PixelScale(tuple(map(float, told["image_mean"])), tuple(map(float, told["image_std"])), 8)
+        scale = PixelScale(tuple(map(float, told["image_mean"])), tuple(map(float, told["image_std"])), 8)
+        usual = math.isclose(told.get("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-3)
+        applied = told.get("do_normalize", True) is True and told.get("do_rescale", True) is True
+        sound = all(map(math.isfinite, scale.mean)) and all(0 < one < math.inf for one in scale.std)
+        return scale if usual and applied and sound and len(scale.mean) == len(scale.std) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

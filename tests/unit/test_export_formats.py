@@ -187,6 +187,18 @@ def test_files_are_read_as_evaluation_reads_them(tmp_path: Path) -> None:
     torch.testing.assert_close(found, expected.expand(2, -1, -1, -1))
     with pytest.raises(UserError, match="cannot be read"):
         exported.preprocess(tmp_path / "missing.png")
+    for given in ((), ([tmp_path / "a.png"],)):
+        with pytest.raises(UserError, match="preprocess takes the path of an image, or several"):
+            exported.preprocess(*given)
+
+
+def test_a_scale_of_other_channels_is_refused(tmp_path: Path) -> None:
+    folder = made(tmp_path / "backbone").folder
+    config = json.loads((folder / "config.json").read_text())
+    config["pretrained_cfg"] |= {"mean": [0.1, 0.2], "std": [0.1, 0.2]}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"a number for each of the 3 channel\(s\) that .* reads, not 2"):
+        load_backbone(str(folder))
 
 
 def test_sixteen_bits_and_many_channels(tmp_path: Path) -> None:

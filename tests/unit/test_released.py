@@ -22,6 +22,7 @@ from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.build import adapt, make_backbone
 from ssl_vit.models.positions import sincos_2d
 from ssl_vit.released.files import read_state
+from ssl_vit.released.huggingface import _scale
 from ssl_vit.released.layouts import PHOTOGRAPHS, Network, converted
 from ssl_vit.released.starts import check_whole, for_images, load_start, read_start
 from ssl_vit.runs.networks import find_network
@@ -244,6 +245,18 @@ def test_folders_of_transformers(kind: str, tmp_path: Path) -> None:
     assert read_start(str(tmp_path)).scale.mean == (0.1, 0.2, 0.3)
     (tmp_path / "preprocessor_config.json").write_text("[" * 100_000)
     assert read_start(str(tmp_path)).about["untold_scale"]
+
+
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [({"do_rescale": True, "rescale_factor": 0.00392156862745098}, True), ({"rescale_factor": 1 / 127.5}, False),
+     ({"do_normalize": False}, False), ({"do_rescale": False}, False), ({"image_std": [0.0, 1.0, 1.0]}, False),
+     ({"image_std": [0.5]}, False)],
+)  # fmt: skip
+def test_pixels_that_transformers_scales_otherwise(change: dict[str, Any], read: bool, tmp_path: Path) -> None:
+    told = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, **change}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(told))
+    assert (_scale(tmp_path) is not None) == read
 
 
 OLD_AND_NEW = [
