@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import tifffile
 import torch
 from PIL import Image
@@ -190,6 +191,14 @@ def test_files_are_read_as_evaluation_reads_them(tmp_path: Path) -> None:
     for given in ((), ([tmp_path / "a.png"],)):
         with pytest.raises(UserError, match="preprocess takes the path of an image, or several"):
             exported.preprocess(*given)
+
+
+def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
+    folder = made(tmp_path / "backbone").folder
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    safetensors.torch.save_file({**weights, "norm.bias": weights["norm.bias"].int()}, folder / "model.safetensors")
+    with pytest.raises(UserError, match=r"do not fit .*: norm\.bias"):
+        load_backbone(str(folder))
 
 
 def test_a_scale_of_other_channels_is_refused(tmp_path: Path) -> None:
