@@ -13,7 +13,12 @@ from uuid import uuid4
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
-from accelerate.utils import FullyShardedDataParallelPlugin, InitProcessGroupKwargs, KwargsHandler
+from accelerate.utils import (
+    FullyShardedDataParallelPlugin,
+    GradientAccumulationPlugin,
+    InitProcessGroupKwargs,
+    KwargsHandler,
+)
 from torch.distributed.constants import default_pg_timeout
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import register_rendezvous_handler, rendezvous
@@ -51,7 +56,13 @@ def joined(mixed_precision: str) -> Accelerator:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         handlers = [InitProcessGroupKwargs(init_method=f"{_SCHEME}://")]
     try:
-        return Accelerator(mixed_precision=mixed_precision, kwargs_handlers=handlers)
+        # Given, because Accelerate takes from the environment what is not.
+        return Accelerator(
+            mixed_precision=mixed_precision,
+            dynamo_backend="no",
+            gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+            kwargs_handlers=handlers,
+        )
     except torch.distributed.DistError as error:
         if task is None:
             raise
@@ -112,6 +123,26 @@ def _meet(url: str, timeout: timedelta = default_pg_timeout, **more: Any) -> Ite
 
 
 register_rendezvous_handler(_SCHEME, _meet)
+
+
+_UNUSED = {
+    "ACCELERATE_MIXED_PRECISION": "--fit.precision",
+    "ACCELERATE_DYNAMO_BACKEND": "--fit.compile",
+    "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "--fit.micro_batch",
+}
+"""What of Accelerate's environment an option says here."""
+
+
+def tell_unused(mixed_precision: str) -> None:
+    """Says what ``accelerate config`` or its launcher asks of a training that has an option for it here.
+
+    Args:
+        mixed_precision: As the training has it.
+    """
+    for variable, option in _UNUSED.items():
+        asked = os.environ.get(variable, "")
+        if asked.lower() not in ("", "no", "1", mixed_precision):
+            say_once(f"note: {variable}={asked} has no effect here; give {option} instead")
 
 
 def _is_on(variable: str) -> bool:

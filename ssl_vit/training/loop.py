@@ -25,6 +25,7 @@ from ssl_vit.training.continuing import Continuing
 from ssl_vit.training.divergence import Names, Soundness, Unsound, images_of
 from ssl_vit.training.forecast import Forecast, none_lighter
 from ssl_vit.training.health import Health
+from ssl_vit.training.joining import tell_unused
 from ssl_vit.training.launch import DTYPES, count_steps
 from ssl_vit.training.log import TrainingLog
 from ssl_vit.training.metering import Meter, out_of_memory, product_ceiling, try_pass, with_every_branch
@@ -85,6 +86,7 @@ def fit(
     Raises:
         UserError: When the loss stops being a number, or the run is already longer than asked for.
     """
+    tell_unused(accelerator.mixed_precision)
     steps = count_steps(fit, loader)
     rates = partial(learning_rate, optim, peak_learning_rate(optim, loader.batch_size), loader.steps_per_epoch)
     rates(0, steps)  # a warm-up that is too long is told before anything is prepared

@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+import torch
 import torch.distributed as dist
 from ssl_vit.core.errors import UserError
-from ssl_vit.training import joining
+from ssl_vit.training import joining, launch
 from ssl_vit.training.joining import agree, refuse_engines, refuse_lost_gpus
 from torch._C._distributed_c10d import HashStore
 
@@ -77,6 +78,31 @@ def test_what_accelerate_was_told_is_done_here(monkeypatch: pytest.MonkeyPatch) 
     assert joining.asks_to_shard()
     assert not joining.reshards()
     assert os.environ["ACCELERATE_USE_FSDP"] == "false"  # Accelerate leaves the network alone
+
+
+def test_what_an_option_says_accelerate_does_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launch.forget_what_was()
+    for name, value in (("MIXED_PRECISION", "no"), ("DYNAMO_BACKEND", "NO"), ("GRADIENT_ACCUMULATION_STEPS", "1")):
+        monkeypatch.setenv(f"ACCELERATE_{name}", value)  # as its launcher says that nothing was chosen
+    joining.tell_unused("bf16")
+    assert capsys.readouterr().err == ""
+    for name, value in (("MIXED_PRECISION", "fp16"), ("DYNAMO_BACKEND", "EAGER"), ("GRADIENT_ACCUMULATION_STEPS", "4")):
+        monkeypatch.setenv(f"ACCELERATE_{name}", value)
+    accelerator = joining.joined("no")
+    weight = torch.ones(1, requires_grad=True)
+    accelerator.backward((8 * weight).sum())
+    assert weight.grad == 8
+    network = torch.nn.Linear(1, 1)
+    assert accelerator.prepare(network) is network  # compiled, it would be another
+    joining.tell_unused(accelerator.mixed_precision)
+    assert capsys.readouterr().err == (
+        "note: ACCELERATE_MIXED_PRECISION=fp16 has no effect here; give --fit.precision instead\n"
+        "note: ACCELERATE_DYNAMO_BACKEND=EAGER has no effect here; give --fit.compile instead\n"
+        "note: ACCELERATE_GRADIENT_ACCUMULATION_STEPS=4 has no effect here; give --fit.micro_batch instead\n"
+    )
+    launch.forget_what_was()
 
 
 def test_every_start_of_a_job_has_a_name_of_its_own_in_a_store_that_keeps_the_dead() -> None:
