@@ -61,11 +61,12 @@ def draw_training(runs: list[str], out: str | None) -> Path:
         The picture.
     """
     from ssl_vit.core.errors import UserError
-    from ssl_vit.core.files import write_bytes_atomically
+    from ssl_vit.core.files import refuse_address, write_bytes_atomically
     from ssl_vit.report.charts.training import training_chart
 
     if out is None and len(runs) > 1:
         raise UserError("a picture of several runs needs a folder of its own: name one with --out FOLDER")
+    refuse_address("--out", out or "")
     chart = training_chart(runs)
     path = (Path(runs[0]).expanduser() / "figures" if out is None else Path(out).expanduser()) / f"{chart.name}.png"
     try:

@@ -15,6 +15,7 @@ from typing import Any
 from ssl_vit.configs import ModelConfig, networks
 from ssl_vit.configs.facts import options
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.files import refuse_address
 from ssl_vit.engines.elsewhere import EXECUTORS, Executor, check_executor, elsewhere
 from ssl_vit.engines.local import Local
 from ssl_vit.methods import METHODS, known_recipes
@@ -113,6 +114,7 @@ def asked_for(words: list[str] | None = None) -> tuple[Plan, dict[str, Any]]:
             raise UserError(f"unknown option --{name}{close}")
     if given.at_once is not None and given.at_once < 1:
         raise UserError(f"--at_once {given.at_once} must be at least 1")
+    refuse_address("--out", given.out)
     plan = make_plan(
         Asked(given.command, tuple(others), tuple(given.over), Path(given.out).expanduser(), given.seeds, given.judge,
               given.on_test)

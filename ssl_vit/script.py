@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ssl_vit.configs import BackboneRecipe, PredictRecipe, PretrainingRecipe, networks, papers, parse, presets
 from ssl_vit.configs.facts import check_ranges
-from ssl_vit.configs.paths import check_paths
+from ssl_vit.configs.paths import check_paths, check_written
 from ssl_vit.core import garbage, peers, signals, slurm
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.notices import write_line
@@ -126,10 +126,12 @@ def check_values(config: object) -> None:
         config: A recipe.
 
     Raises:
-        UserError: For numbers out of range, times that are none, trackers that cannot be used, a watch over training on
-            labels, and weights to go on from where random ones are what is compared with.
+        UserError: For numbers out of range, addresses where something is written, times that are none, trackers that
+            cannot be used, a watch over training on labels, and weights to go on from where random ones are what is
+            compared with.
     """
     check_ranges(config)
+    check_written(config)
     if max_time := getattr(getattr(config, "fit", None), "max_time", None):
         seconds(max_time)
     weights = getattr(getattr(config, "model", None), "weights", None)

@@ -10,6 +10,7 @@ from typing import Any
 from ssl_vit.configs.facts import options
 from ssl_vit.configs.words import TABLES
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.files import refuse_address
 
 HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?")
 """How the Hugging Face Hub writes names of data sets: owner/name or owner/name:config."""
@@ -17,6 +18,7 @@ _REMOTE = ("s3://", "hf://")
 _IMAGES = ("data.path", "eval.data.path", "images")
 _LABELS = ("data.labels", "eval.data.labels")
 _ROOTS = ("data.root", "eval.data.root")
+_WRITTEN = ("run.dir", "out")
 
 
 def check_paths(config: object) -> None:
@@ -41,6 +43,19 @@ def check_paths(config: object) -> None:
         for folder in folders(given[name]):
             if not folder.is_dir():
                 raise UserError(f"--{name} {folder} is no folder; name the folder where file names of tables begin")
+
+
+def check_written(config: object) -> None:
+    """Refuses addresses where a folder or file is named to write.
+
+    Args:
+        config: A recipe.
+
+    Raises:
+        UserError: For the first of them.
+    """
+    for name in filter(options(type(config)).__contains__, _WRITTEN):
+        refuse_address(f"--{name}", reduce(getattr, name.split("."), config) or "")
 
 
 def is_remote(path: str) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import resource
 import shutil
 import sys
@@ -216,6 +217,20 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def refuse_address(option: str, given: str) -> None:
+    """Refuses ``s3://bucket/run`` and its like where something is written: as a path it is a folder of that name here.
+
+    Args:
+        option: Which option names it.
+        given: As given.
+
+    Raises:
+        UserError: For an address.
+    """
+    if re.match(r"[A-Za-z][\w+.-]*://", given):
+        raise UserError(f"{option} {given} is an address; name a place on a disk, which every process of the job sees")
+
+
 def check_out(out: str, endings: Sequence[str], *, folders: bool = False) -> Path:
     """The file that ``--out`` names, before anything is computed for it.
 
@@ -225,8 +240,9 @@ def check_out(out: str, endings: Sequence[str], *, folders: bool = False) -> Pat
         folders: Whether those that do not exist are made.
 
     Raises:
-        UserError: For another ending, or a folder that does not exist or cannot be made.
+        UserError: For another ending, an address, or a folder that does not exist or cannot be made.
     """
+    refuse_address("--out", out)
     path = Path(out).expanduser()
     if path.suffix.lower() not in endings:
         *first, last = endings

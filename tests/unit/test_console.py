@@ -110,6 +110,32 @@ def test_what_is_wrong_is_told_before_processes_are_started(
     assert err.startswith(f"error: {words[1]}")
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        *(((name,), "--run.dir") for name in ("mae", "supervised", "knn", "transfer", "verdict", "questions")),
+        *(((name,), "--out") for name in ("doctor", "figures", "predict", "embed", "atlas", "export")),
+        (("sweep", "mae"), "--out"),
+        (("compare", "run"), "--out"),
+        (("figures", "a", "b"), "--out"),
+    ],
+)
+def test_what_is_written_goes_to_a_disk(
+    words: tuple[str, ...], option: str, command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").touch()
+    monkeypatch.chdir(tmp_path)
+    status, out, err = command(*words, option, "s3://bucket/t.csv")
+    assert (status in (1, 2), out) == (True, "")
+    assert err == (
+        f"error: {option} s3://bucket/t.csv is an address; name a place on a disk, which every process of the job "
+        "sees\n"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
 def test_gpus_are_not_shared_and_launchers_decide(command, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(console, "_launch", lambda processes, *_: asked.append(processes))

@@ -42,6 +42,8 @@ def test_ordinary_runs_make_a_report_that_says_what_is_not_known(tmp_path: Path)
         write_report(verdict)
     with pytest.raises(UserError, match=r"is a folder with report\.html"):
         write_report(verdict, tmp_path / "page.html")
+    with pytest.raises(UserError, match=r"--out s3://bucket/report is an address"):
+        write_report(verdict, "s3://bucket/report")
     write_report(verdict, tmp_path / "out")
     (tmp_path / "keep").mkdir()
     (tmp_path / "keep/report.md").write_text("my notes")

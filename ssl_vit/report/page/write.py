@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import write_atomically, write_bytes_atomically
+from ssl_vit.core.files import refuse_address, write_atomically, write_bytes_atomically
 from ssl_vit.report.charts.canvas import Chart
 from ssl_vit.report.findings.integrity import sound
 from ssl_vit.report.findings.records import Verdict, read_verdict
@@ -41,6 +41,7 @@ def write_report(verdict: Verdict, out: str | Path | None = None) -> Page:
     """Writes a verdict's report into a folder, its own where none is named."""
     if out is None and verdict.from_runs:
         raise UserError("a report of run directories needs a folder of its own: name one with --out FOLDER")
+    refuse_address("--out", str(out or ""))
     folder = verdict.folder if out is None else Path(out).expanduser()
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out {folder} is a file; name a folder")
