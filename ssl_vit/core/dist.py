@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -13,6 +14,7 @@ from torch import Tensor
 from ssl_vit.core import started
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.machine import usable_cores
+from ssl_vit.core.reading import mapping_in
 
 
 def rank_and_world() -> tuple[int, int]:
@@ -136,16 +138,31 @@ def use_idle_cores(processes: int) -> None:
         torch.set_num_threads(usable_cores())
 
 
+def _asked_of_accelerate() -> int | None:
+    """How many processes its launcher was asked for: by an option, or by the file that ``accelerate config`` wrote."""
+    launcher = _accelerate_launcher()
+    if launcher is None:
+        return None
+    options, _ = launcher
+    asked: object = options.get("num_processes")
+    if asked is None:
+        from accelerate.commands.config import default_config_file
+
+        usual = None if "cpu" in options else default_config_file  # as the launcher does
+        file = options.get("config_file", usual)
+        asked = (mapping_in(Path(file)) or {}).get("num_processes") if file else None
+    return int(asked) if str(asked).isdecimal() else None
+
+
 def check_world_size(actual: int) -> None:
     """Stops (UserError) a run that was asked for N processes and got another number from Accelerate.
 
-    ``accelerate launch --cpu --num_processes 2`` starts one process without a word, and torchrun on a machine without
+    ``accelerate launch --cpu --num_processes 2`` starts one process without a word, as does a file of ``accelerate
+    config`` that says ``num_processes: 2`` for CPUs, and torchrun on a machine without
     GPUs starts independent jobs unless Accelerate is told to use the CPU; both would silently train something else.
     """
     world = int(os.environ.get("WORLD_SIZE", "0")) or None
-    launcher = _accelerate_launcher()
-    option = launcher[0].get("num_processes", "") if launcher else ""
-    asked = world or (int(option) if option.isdigit() else None)
+    asked = world or _asked_of_accelerate()
     if asked is None or asked == actual:
         return
     raise UserError(

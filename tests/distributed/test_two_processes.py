@@ -153,10 +153,20 @@ def test_fewer_images_than_processes(runs: Path) -> None:
     assert (result["labels_used"], result["rows"][0]["images"]) == (1, 359)
 
 
-def test_two_processes_asked_for_and_one_started(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["--num_processes", "--config_file"])
+def test_two_processes_asked_for_and_one_started(way: str, tmp_path: Path) -> None:
     """``accelerate launch --cpu --num_processes 2`` starts a single process; it must not train something else."""
+    file = tmp_path / "accelerate.yaml"
+    file.write_text("distributed_type: MULTI_CPU\nnum_processes: 2\nuse_cpu: true\nmixed_precision: 'no'\n")
     environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--cpu",
+        way,
+        "2" if way == "--num_processes" else str(file),
+    ]
     done = subprocess.run(
         [*command, str(ROOT / "recipes/mae.py"), *MAE], cwd=tmp_path, env=environment, capture_output=True, text=True,
         timeout=300,

@@ -363,3 +363,33 @@ def test_another_number_of_processes_than_asked_for(monkeypatch: pytest.MonkeyPa
         dist.check_world_size(1)
     monkeypatch.delenv("WORLD_SIZE")
     dist.check_world_size(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({"config_file": "own.yaml"}, 2),
+        ({"config_file": "own.json"}, 3),
+        ({"config_file": "own.yaml", "num_processes": "1"}, None),
+        ({"config_file": "own.yaml", "cpu": "own.yaml"}, 2),
+        ({}, 4),  # what accelerate config wrote
+        ({"cpu": "recipes/mae.py"}, None),  # and the launcher does not read
+        ({"config_file": "without.yaml"}, None),
+    ],
+)
+def test_the_launchers_file_asks_for_processes_too(
+    options: dict[str, str], asked: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text("distributed_type: MULTI_CPU\nnum_processes: 2\n")
+    Path("own.json").write_text('{"distributed_type": "MULTI_CPU", "num_processes": 3}')
+    Path("usual.yaml").write_text("num_processes: 4\n")
+    Path("without.yaml").write_text("distributed_type: 'NO'\n")
+    monkeypatch.setattr("accelerate.commands.config.default_config_file", "usual.yaml")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setattr(dist, "_accelerate_launcher", lambda: (options, {}))
+    if asked is None:
+        dist.check_world_size(1)
+    else:
+        with pytest.raises(UserError, match=f"^{asked} processes were asked for, but this job has 1"):
+            dist.check_world_size(1)
