@@ -46,8 +46,9 @@ class SourceConfig:
     """Split to judge on; default: test, else validation, else a fifth that is kept out of training."""
     stream: bool | None = None
     """Read parquet and tar shards in place, a block at a time, without converting them or holding them in memory; the
-    order is then shuffled by blocks and within a buffer of some thousand images. A data set of the hub is then not
-    downloaded first. Default: false; true for s3:// and hf://."""
+    order is then shuffled by blocks and within a buffer of some thousand images. A data set of the hub is then read
+    where it is, parquet as it is needed; tar shards are read once from end to end first. Default: false; true for s3://
+    and hf://."""
     cache_size: Annotated[float | None, Range(0), NO_EFFECT] = None
     """Gigabytes of the local disk for what was read from s3://, hf:// and streamed data sets of the hub; the least
     recently read goes first. It lies below SSL_VIT_CACHE, else in the user's cache. Default: 20."""

@@ -84,6 +84,8 @@ def missing(path: str) -> str:
         path: As given.
     """
     place = Path(path).expanduser()
+    if "://" in path:
+        return f"there is no file or folder {path}; of addresses those in {' and '.join(_REMOTE)} are read"
     beside = [p.name for p in place.parent.iterdir()] if place.parent.is_dir() else []
     nor = "" if place.parent.is_dir() else f" (nor the folder {place.parent})"
     return f"there is no file or folder {path}{nor}{did_you_mean(place.name, ['digits', *beside])}"

@@ -14,14 +14,16 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from ssl_vit.configs import SourceConfig
-from ssl_vit.configs.paths import is_remote
+from ssl_vit.configs import PoolConfig, SourceConfig
+from ssl_vit.configs.paths import check_paths, is_remote
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.sources import locate, remote
 from ssl_vit.data.sources.remote import BlockCache, RemoteFile, Unreachable, remote_files
+from ssl_vit.methods.mae import MAERecipe
 from torch.utils.data import DataLoader, Dataset
 
 CONTENT = bytes(range(256)) * 8
@@ -161,6 +163,19 @@ def test_a_disk_that_cannot_be_written_keeps_nobody_from_reading(tmp_path: Path,
     assert file(tmp_path / "blocks").read_at(0, 5) == CONTENT[:5]
 
 
+@pytest.mark.parametrize("why", ["no room", "a disk that cannot be written"])
+def test_a_block_that_the_disk_does_not_keep_is_asked_for_once(
+    why: str, tmp_path: Path, storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "BLOCK", 512)
+    there = storage()
+    (tmp_path / "blocks").write_text("in the way")
+    with file(tmp_path / "blocks", 0 if why == "no room" else 10**6).open() as own:
+        assert b"".join(iter(lambda: own.raw.read(60), b"")) == CONTENT
+    assert len(there.asked) == 4
+    assert len(remote._unkept) == 1
+
+
 def test_what_does_not_come_or_not_whole_is_asked_for_again(tmp_path: Path, storage, waits: list[float]) -> None:
     there = storage(
         fails(TimeoutError()), lambda whole: whole[:100], fails(OSError(5, "InternalError")), lambda whole: whole + b"x"
@@ -187,6 +202,8 @@ class Shaky:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def answer(*args: Any, **options: Any) -> Any:
+            if name == "invalidate_cache":  # which asks nobody
+                return None
             self.asked[name] = self.asked.get(name, 0) + 1
             if self.asked[name] % 3:
                 raise OSError(5, "InternalError")
@@ -308,6 +325,48 @@ def test_what_cannot_be_read_is_named(memory: Any) -> None:
     for path in ("s3://bucket/nothing", "s3://bucket/photos/b.tar"):
         with pytest.raises(UserError, match=rf"there is nothing at {path}|holds no"):
             remote_files(path, None)
+
+
+@pytest.mark.parametrize("path", ["s3://", "s3:///", "hf://", "hf://datasets", "hf://datasets/x/", "hf://x"])
+def test_addresses_that_are_not_whole(path: str) -> None:
+    with pytest.raises(UserError, match=f"^{path} is no whole address; give s3://BUCKET/FOLDER or hf://datasets/"):
+        remote_files(path, None)
+
+
+@pytest.mark.parametrize("path", ["gs://bucket/x", "https://example.org/a.tar"])
+def test_addresses_of_another_kind_are_told_those_that_are_read(path: str) -> None:
+    with pytest.raises(UserError, match=f"^there is no file or folder {path}; .* in s3:// and hf:// are"):
+        check_paths(MAERecipe(data=PoolConfig(path=path)))
+
+
+class Remembering(MemoryFileSystem):
+    """Keeps its lists until it is told not to, as those of s3:// and hf:// do."""
+
+    cachable = False
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        path = path.rstrip("/")
+        if path not in self.dircache:
+            self.dircache[path] = super().ls(path, detail=True)
+        return list(self.dircache[path])
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        return (self._ls_from_cache(path) or [super().info(path)])[0]
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self.dircache.clear()
+
+
+def test_one_process_sees_what_a_bucket_holds_now(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    remembering = Remembering()
+    monkeypatch.setattr(remote, "_storage", lambda url: remembering)
+    memory.pipe("/bucket/there/0.tar", b"x" * 5)
+    found = [remote_files("s3://bucket/there", None)[0]]
+    memory.pipe({"/bucket/there/0.tar": b"x" * 7, "/bucket/there/1.tar": b"x" * 9})
+    found.append(remote_files("s3://bucket/there", None)[0])
+    memory.pipe("/bucket/there/0.tar", b"x" * 8)
+    found.append(remote_files("s3://bucket/there/0.tar", None)[0])
+    assert [[file.size for file in files] for files in found] == [[5], [7, 9], [8]]
 
 
 def test_addresses() -> None:

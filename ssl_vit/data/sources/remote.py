@@ -1,9 +1,9 @@
 """Tar shards and parquet files in object storage (s3://) or on the hub (hf://), read in place through a local cache.
 
-A file is read in blocks of some megabytes at the positions that are asked for, so that nothing is downloaded whole
-unless all of it is read. Blocks are kept on the local disk, the least recently read ones go when the cache is full.
-What does not arrive, or not whole, is asked for again; what still does not ends the run, because an image that is
-replaced would make it another run.
+A file is read in blocks of some megabytes at the positions that are asked for. To find where images lie, tar shards are
+read once from end to end, and parquet files at their ends alone. Blocks are kept on the local disk, the least recently
+read ones go when the cache is full. What does not arrive, or not whole, is asked for again; what still does not ends
+the run, because an image that is replaced would make it another run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import io
 import os
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,6 +36,7 @@ TRIES = 7
 """How often something is asked for; the waits between them come to half a minute."""
 PATIENCE = 30.0
 """Seconds without an answer after which s3:// is asked again."""
+_ADDRESS = re.compile(r"s3://[^/]+.*|hf://((datasets|spaces|buckets)/)?+[^/]+/[^/]+.*")
 _FIRST_WAIT = 0.5
 _LOCK = ".lock"
 """The file that one process at a time holds while it makes room and keeps a block."""
@@ -174,14 +176,23 @@ class BlockCache:
                 with suppress(OSError):  # another process may have removed it meanwhile
                     os.utime(path)
                 return found
-        content = fetched(file.url, number * BLOCK, size)
-        with suppress(OSError):  # a full disk keeps nobody from reading
-            self._keep(path, content)
+        content = _unkept.get(path)
+        if content is None:
+            content = fetched(file.url, number * BLOCK, size)
+            if not self._keep(path, content):
+                _unkept.clear()
+                _unkept[path] = content
         return content[start:stop]
 
-    def _keep(self, path: Path, content: bytes) -> None:
-        if len(content) > self.most:
-            return
+    def _keep(self, path: Path, content: bytes) -> bool:
+        """Whether there was room; a full disk keeps nobody from reading."""
+        with suppress(OSError):
+            if len(content) <= self.most:
+                self._write(path, content)
+                return True
+        return False
+
+    def _write(self, path: Path, content: bytes) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / _LOCK).open("wb") as lock:  # gone with the process, whatever ends it
             with suppress(OSError):  # a disk without locks: each process keeps to the bound for itself
@@ -206,6 +217,10 @@ class BlockCache:
                 with suppress(OSError):
                     path.unlink()
                 total -= size
+
+
+_unkept: dict[Path, bytes] = {}
+"""The last block of this process that the disk does not keep: files are read in parts that are much smaller."""
 
 
 def fetched(url: str, start: int, count: int) -> bytes:
@@ -235,6 +250,8 @@ def remote_files(path: str, cache_size: float | None) -> tuple[list[RemoteFile],
         UserError: Where nothing that can be read is there, or it may not be read.
     """
     scheme, place = path.partition("://")[0], path.rstrip("/")
+    if _ADDRESS.fullmatch(path) is None:
+        raise UserError(f"{path} is no whole address; give s3://BUCKET/FOLDER or hf://datasets/OWNER/NAME")
     names = _asked(path, lambda: _listed(place))
     for ending in ENDINGS:
         files = sorted(name.lstrip("/") for name in names if name.endswith(ending))
@@ -248,8 +265,9 @@ def remote_files(path: str, cache_size: float | None) -> tuple[list[RemoteFile],
 
 
 def _listed(place: str) -> list[str]:
-    """Names of what lies directly at an address, as the storage has them."""
+    """Names of what lies directly at an address, as the storage has them now."""
     storage = _storage(place)
+    storage.invalidate_cache()  # fsspec remembers lists, with sizes and versions, as long as the process lives
     if place.endswith(ENDINGS):
         return [_inside(place)] if storage.exists(_inside(place)) else []
     found: Any = storage.ls(_inside(place), detail=True)
