@@ -93,6 +93,33 @@ def test_a_name_twice_is_two_samples(tmp_path: Path) -> None:
     assert [part["all"].rows.raw(i) for i in range(3)] == [picture(1), picture(2), picture(3)]
 
 
+@pytest.mark.parametrize("named", [0, 68], ids=["GNU tar", "with the size of what it names"])
+def test_hard_links_are_images_and_other_links_are_counted(
+    named: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.tar"
+    (tmp_path / "outside.png").write_bytes(picture(9))
+    links = [
+        ("1.png", tarfile.LNKTYPE, "0.png"),
+        ("2.png", tarfile.LNKTYPE, "./1.png"),
+        ("3.png", tarfile.LNKTYPE, "later.png"),
+        ("4.png", tarfile.LNKTYPE, str(tmp_path / "outside.png")),
+        ("5.png", tarfile.SYMTYPE, "0.png"),
+    ]
+    with tarfile.open(path, "w") as tar:
+        for name, kind, target in (("./0.png", tarfile.REGTYPE, ""), *links, ("later.png", tarfile.REGTYPE, "")):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname, data = kind, target, picture(ord(name.strip("./")[0]))
+            info.size = len(data) if kind == tarfile.REGTYPE else named * (kind == tarfile.LNKTYPE)
+            tar.addfile(info, io.BytesIO(data) if kind == tarfile.REGTYPE else None)
+    part = opened(path, labelled=False)["all"]
+    assert keys(part) == ["./0", "1", "2", "later"]
+    assert [part.rows.raw(i) for i in range(4)] == [*[picture(ord("0"))] * 3, picture(ord("l"))]
+    assert capsys.readouterr().err == (
+        f"note: 3 name(s) in {path} are links and are passed over; tar -h packs what they name\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("values", "kind", "classes"),
     [

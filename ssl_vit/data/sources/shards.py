@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from posixpath import normpath
 from typing import Any
 
 import datasets
@@ -117,26 +118,36 @@ def _index(shards: Sequence[File]) -> list[_Sample]:
 def _members(shard: File, number: int) -> tuple[list[_Sample], bool]:
     """The samples of one shard, the last one perhaps not whole, and whether the shard's end is missing."""
     samples: list[_Sample] = []
+    places, links = dict[str, tuple[int, int]](), 0
     length, end = shard.stat().st_size, 0
     try:
         with shard.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
-                end = member.offset_data + -(-member.size // _BLOCK) * _BLOCK
-                if member.offset_data + member.size > length:
+                size = 0 if member.islnk() else member.size  # some programs write that of the file it stands for
+                end = member.offset_data + -(-size // _BLOCK) * _BLOCK
+                if member.offset_data + size > length:
                     break
                 name = _NAME.fullmatch(member.name)
-                if not member.isfile() or name is None:
+                own = (member.offset_data, size) if member.isfile() else None
+                # A hard link is another name of a file before it; nothing outside of the archive is looked at.
+                place = places.get(normpath(member.linkname)) if member.islnk() else own
+                if place is not None:
+                    places[normpath(member.name)] = place
+                if name is None or place is None:
+                    links += name is not None and (member.islnk() or member.issym())
                     continue
                 ending = name[2].lower()
                 if not samples or samples[-1].key != name[1] or ending in samples[-1].files:
                     samples.append(_Sample(number, name[1]))
-                samples[-1].files[ending] = (member.offset_data, member.size)
+                samples[-1].files[ending] = place
     except tarfile.ReadError as error:
         if not end:  # a later header that cannot be read is where the file breaks off
             with shard.open("rb") as file:
                 packed = tarfile.is_tarfile(file)
             hint = "compressed tar files cannot be read at a position; unpack them to .tar" if packed else str(error)
             raise UserError(f"{shard} cannot be read as a tar file: {hint}") from error
+    if links:
+        say_once(f"note: {links:,} name(s) in {shard} are links and are passed over; tar -h packs what they name")
     with shard.open("rb") as file:  # a whole tar file ends with blocks of zeros
         file.seek(min(end, length))
         return samples, file.read(_BLOCK) != bytes(_BLOCK)
