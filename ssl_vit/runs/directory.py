@@ -88,6 +88,8 @@ class RunDir:
                 )
             kept = [t for t, line in zip(lines.texts, lines.whole, strict=True) if step and _step_of(line) <= step]
             write_atomically(path, "".join(line + "\n" for line in kept))
+        for follower in self.followers:
+            follower.rewind(step + 1 if step else 0)
 
     def record(self, key: str, value: object) -> None:
         """Adds something that became known during the run to environment.json."""

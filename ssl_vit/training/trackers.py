@@ -89,13 +89,7 @@ class Follower:
         place, title = str(run.path), f"{run.path.resolve().name}-{key}"
         kind: Any = LOGGER_TYPE_TO_CLASS[name]
         if name == "tensorboard":
-            steps = [
-                int(path.stem.rpartition("_")[2])
-                for kind in ("pt", "shards")
-                for path in run.path.glob(f"checkpoints/step_*.{kind}")
-            ]
-            # Steps after the checkpoint are taken again.
-            self.tracker = kind(name, place, **({"purge_step": max(steps) + 1} if steps else {}))
+            self.tracker = kind(name, place)
         elif name == "wandb":
             project = os.environ.get("WANDB_PROJECT", PROJECT)
             self.tracker = kind(project, id=key, name=title, dir=place, resume="allow")
@@ -121,6 +115,15 @@ class Follower:
         if file in _GROUPS:
             values = {f"{_GROUPS[file]}{key}": value for key, value in record.items() if key != "step"}
             self._try(lambda: self._log(values, int(record["step"])))
+
+    def rewind(self, first: int) -> None:
+        """Steps are taken again, as after a checkpoint: TensorBoard would show them twice.
+
+        Args:
+            first: The first line of the run's files that is written again.
+        """
+        if self.name == "tensorboard":
+            self._try(lambda: self._begin_again(first))
 
     def picture(self, path: Path, step: int) -> None:
         """A picture that a run has drawn.
@@ -158,6 +161,11 @@ class Follower:
             self.tracker.log({key.replace("@", "_at_"): float(value) for key, value in values.items()}, step=step)
         else:
             self.tracker.log(values, step=step)
+
+    def _begin_again(self, first: int) -> None:
+        events = import_module("tensorboard.compat.proto.event_pb2")
+        start = events.SessionLog(status=events.SessionLog.START)
+        self.tracker.tracker.file_writer.add_event(events.Event(step=first, session_log=start))
 
     def _picture(self, path: Path, step: int) -> None:
         name = f"figures/{path.stem}"

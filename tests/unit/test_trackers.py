@@ -141,6 +141,37 @@ def test_a_run_that_goes_on_goes_on_without_a_tracker_that_cannot_start(
     assert [follower.key for follower in started(tmp_path).followers] == [*json.loads(key).values()]
 
 
+def test_steps_that_are_taken_again_are_shown_once(tmp_path: Path) -> None:
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+
+    def start(step: int, losses: dict[int, float]) -> Follower:
+        """A start that goes on after a step, until it is killed."""
+        run.followers[:] = [follower := Follower("tensorboard", run, "key")]
+        go_on(step, losses)
+        return follower
+
+    def go_on(step: int, losses: dict[int, float]) -> None:
+        run.rewind(step)
+        for done, loss in losses.items():
+            run.log({"step": done, "loss": loss})
+
+    def shown() -> list[tuple[int, float]]:
+        found = events.EventAccumulator(str(tmp_path / "tensorboard"))
+        found.Reload()
+        return [(event.step, event.value) for event in found.Scalars("loss")]
+
+    run = RunDir(tmp_path, True)
+    start(0, {0: 8.0, 10: 4.0, 20: 2.0}).finish()
+    start(0, {0: 7.0, 10: 3.0, 20: 1.5, 30: 1.0}).finish()  # there was no checkpoint yet
+    assert shown() == [(0, 7.0), (10, 3.0), (20, 1.5), (30, 1.0)]
+    last = start(20, {30: 0.75, 40: 0.5})  # here there was one
+    go_on(30, {40: 0.25})  # and here a batch was left out
+    last.finish()
+    assert shown() == [(0, 7.0), (10, 3.0), (20, 1.5), (30, 0.75), (40, 0.25)]
+    Follower("tensorboard", run, "key").finish()  # as an evaluation opens it
+    assert len(shown()) == 5
+
+
 class Broken:
     """A tracker whose server is gone from the second line on."""
 
