@@ -51,7 +51,8 @@ WORDS = (
     Word("epoch", "As many steps as it takes to visit every image once."),
     Word("fine-tuning", "Training all weights of a pre-trained network further, on labels.",
          "fine-tun(?:ing|e|es|ed)"),
-    Word("fingerprint", "A short hash of images or weights, which changes when they change."),
+    Word("fingerprint", "A short hash of weights, or of images: of files it takes names, places and sizes, not what is "
+         "in them."),
     Word("FLOP", "One multiplication or addition. Their number is what a training costs on any machine; G, T and P "
          "are 10^9, 10^12 and 10^15 of them.", "[KMGTPEZ]?FLOPs?"),
     Word("group", "Images that belong together (one patient, slide or scene), and so must not be torn apart by a "

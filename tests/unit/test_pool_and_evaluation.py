@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,22 @@ def test_images_beside_shards_are_told(tmp_path: Path, capsys: pytest.CaptureFix
     assert len(open_pool(DataConfig(path=str(tmp_path)), SAME)[0]) > 1
     assert "images are read from all.PARQUET in" in (said := capsys.readouterr().err)
     assert "the 1 image file(s) there are not" in said
+
+
+def test_shards_are_read_and_tables_beside_them_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forget()
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for i in range(3):
+            Image.new("L", (8, 8), 20 * i).save(tmp_path / "one.png")
+            tar.add(tmp_path / "one.png", f"{i}.png")
+    (tmp_path / "one.png").unlink()
+    table = pyarrow.table({"key": ["0", "1", "2"], "url": ["http://example.org/0.png"] * 3})
+    pyarrow.parquet.write_table(table, tmp_path / "0.parquet")  # what became of each image, as loaders of URLs write it
+    assert len(open_pool(DataConfig(path=str(tmp_path)), SAME)[0]) == 3
+    assert capsys.readouterr().err == (
+        f"note: images are read from 0.tar in {tmp_path}, and the 1 .parquet file(s) there are not; move one or the "
+        "other away\n"
+    )
 
 
 def test_groups_that_lost_their_zeros_are_refused(tmp_path: Path) -> None:

@@ -318,6 +318,24 @@ def test_images_and_labels_are_those_of_a_disk(kind: str, tmp_path: Path, memory
     assert len(one.rows) == 4
 
 
+def test_one_kind_of_files_is_read_here_and_there(
+    tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "here", ".tar")
+    write(tmp_path / "tables", ".parquet")
+    for table in (tmp_path / "tables").iterdir():
+        table.rename(tmp_path / "here" / table.name)
+    memory.put(str(tmp_path / "here"), "/bucket/both", recursive=True)
+    (here, there) = (
+        locate.open_source(SourceConfig(path=path), labelled=False)["train"]
+        for path in (str(tmp_path / "here"), "s3://bucket/both")
+    )
+    assert here.fingerprint == there.fingerprint
+    said = capsys.readouterr().err
+    assert "images are read from test-0.tar and others in" in said
+    assert "note: images are read from .tar files in s3://bucket/both; 3 .parquet file(s) are not\n" in said
+
+
 def test_what_cannot_be_read_is_named(memory: Any) -> None:
     memory.pipe("/bucket/photos/a.jpg", b"x")
     with pytest.raises(UserError, match=r"s3://bucket/photos holds no .tar or .parquet files \(there: a.jpg\)"):

@@ -20,9 +20,10 @@ from ssl_vit.core.notices import say_once
 from ssl_vit.data.images import ArrayRows
 from ssl_vit.data.sources.folder import SUFFIXES, NoImageColumn, NoImages, open_folder
 from ssl_vit.data.sources.part import SPLITS, Part
-from ssl_vit.data.sources.remote import File
+from ssl_vit.data.sources.remote import ENDINGS, File
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+_KINDS = (*ENDINGS, ".arrow")
 _LISTS = (".csv", ".tsv", ".jsonl")
 _FOR = {
     "image_column": "names a column of a table or an ending in tar shards",
@@ -117,7 +118,7 @@ def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str,
                 f"--data.labels {table} reads all, with the labels of these"
             )
         return parts
-    for suffix in (".parquet", ".arrow", ".tar"):
+    for suffix in _KINDS:
         if files := _visible(place, suffix):
             _say_unread(place, files)
             return _read(_by_split(files, suffix), suffix, cfg, labelled)
@@ -161,12 +162,14 @@ def _visible(place: Path, suffix: str) -> list[Path]:
 
 
 def _say_unread(place: Path, files: list[Path]) -> None:
-    """Images that lie beside tables or shards are not read."""
-    images = sum(file.suffix.lower() in SUFFIXES for file in place.rglob("*"))
-    if images:
+    """Images that lie beside tables or shards are not read, nor are those of the other kind."""
+    others = [suffix for suffix in _KINDS if suffix != files[0].suffix.lower()]
+    unread = {f"{suffix} file(s)": len(_visible(place, suffix)) for suffix in others}
+    unread["image file(s)"] = sum(file.suffix.lower() in SUFFIXES for file in place.rglob("*"))
+    if found := " and ".join(f"{count:,} {kind}" for kind, count in unread.items() if count):
         say_once(
             f"note: images are read from {files[0].name}{' and others' * (len(files) > 1)} in {place}, and the "
-            f"{images:,} image file(s) there are not; move one or the other away"
+            f"{found} there are not; move one or the other away"
         )
 
 

@@ -28,6 +28,7 @@ from ssl_vit.core.notices import say_once
 T = TypeVar("T")
 
 ENDINGS = (".tar", ".parquet")
+"""Where both lie in one folder the first is read: tables beside shards often tell of the images in them."""
 BLOCK = 4 * 2**20
 """Bytes that are asked for at a time."""
 CACHE_SIZE = 20.0
@@ -256,6 +257,9 @@ def remote_files(path: str, cache_size: float | None) -> tuple[list[RemoteFile],
     for ending in ENDINGS:
         files = sorted(name.lstrip("/") for name in names if name.endswith(ending))
         if files:
+            for other in (one for one in ENDINGS if one != ending):
+                if unread := sum(name.endswith(other) for name in names):
+                    say_once(f"note: images are read from {ending} files in {path}; {unread:,} {other} file(s) are not")
             return [described(f"{scheme}://{name}", cache_size) for name in files], ending
     some = ", ".join(sorted(name.rpartition("/")[2] for name in names)[:5])
     raise UserError(
