@@ -151,7 +151,7 @@ def _asked_of_accelerate() -> int | None:
         usual = None if "cpu" in options else default_config_file  # as the launcher does
         file = options.get("config_file", usual)
         asked = (mapping_in(Path(file)) or {}).get("num_processes") if file else None
-    return int(asked) if str(asked).isdecimal() else None
+    return int(str(asked)) if str(asked).isdecimal() else None
 
 
 def check_world_size(actual: int) -> None:
