@@ -145,9 +145,11 @@ class AugmentConfig:
     """Random variation of training images; every None is chosen from the image size and printed."""
 
     crop_scale: tuple[float, float] | None = None
-    """Area of the random resized crop as a share of the image (least, most); [1, 1] switches cropping off.
-    Default: no crop up to 16 pixels, else [0.2, 1] for MAE and, where training on labels sees a million images (labels
-    x epochs) or more, [0.35, 1] (MAE's own fine-tuning crops [0.08, 1], for 100 epochs on 1.3 million images)."""
+    """Area of the random resized crop as a share of the image (least, most); [1, 1] takes the central square,
+    which is all of a square image. Default: above 16 pixels [0.2, 1] for MAE and BEiT, [0.67, 1] for SimMIM, [0.35, 1]
+    for distillation, [0.08, 1] for DIET and for probes on varied images; where training on labels sees a million
+    images (labels x epochs) or more, [0.35, 1] (MAE's own fine-tuning crops [0.08, 1], for 100 epochs on 1.3 million
+    images). Up to 16 pixels none, but [0.6, 1] for distillation and DIET."""
     crop: Literal["random_resized", "pad"] | None = None
     """How images are cropped: to a box of random area and shape, which is resized; or, as for CIFAR, the whole central
     square is padded by an eighth of its side with its own reflection and cut at a random place. Default:
@@ -156,7 +158,7 @@ class AugmentConfig:
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
     """How crops are resized, both antialiased; on a CPU bilinear is about twice as fast for large images."""
     crop_ratio: Annotated[tuple[float, float], Range(0.001, 1000.0)] = (3 / 4, 4 / 3)
-    """Width over height of a crop (least, most), drawn on a logarithmic scale."""
+    """Width over height of a crop (least, most), drawn on a logarithmic scale; refused where no boxes are cut."""
     flip: bool | None = None
     """Mirror half of the images left to right; default: only above 16 pixels."""
     policy: Literal["none", "3-augment", "jitter", "randaugment"] | None = None
@@ -167,13 +169,15 @@ class AugmentConfig:
     (labels x epochs) or more, jitter for DIET, else none. Operations that make no sense for the images (not RGB, not
     8-bit) are left out."""
     magnitude: Annotated[float, Range(0, 10)] = 9.0
-    """RandAugment's mean magnitude; every operation draws its own with deviation 0.5."""
+    """RandAugment's mean magnitude, refused without it; every operation draws its own with deviation 0.5."""
     repeats: Annotated[int, Range(1, ceiling=1000)] = 1
     """How often an image occurs in a batch, each time varied anew (repeated augmentation; DeiT: 3). An epoch stays as
-    many samples as there are images, so that it takes as many epochs to see all of them."""
+    many samples as there are images, so that it takes as many epochs to see all of them. With mixup or CutMix, which
+    pair different images, at most half of the batch."""
     erasing: Annotated[float | None, Range(0, 1)] = None
-    """Chance that a box of an image (2 % to a third of its area) becomes noise, only when training on labels and for
-    DIET; default: MAE's 0.25 above 16 pixels, where training on labels sees a million images or more, else 0."""
+    """Chance that a box of an image (2 % to a third of its area) becomes noise, only when training all weights on
+    labels and for DIET. Default: MAE's 0.25 above 16 pixels, for DIET always, on labels where training sees a million
+    images or more; else 0."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +200,8 @@ class CropsConfig:
     """
 
     global_scale: Annotated[tuple[float, float] | None, Range(1e-6, 1)] = None
-    """Area of a global crop as a share of the image (least, most); [1, 1] takes images whole. Default: the preset's;
-    the paper's [0.4, 1]."""
+    """Area of a global crop as a share of the image (least, most); [1, 1] takes the central square. Default: the
+    preset's; the paper's [0.4, 1]."""
     local_scale: Annotated[tuple[float, float] | None, Range(1e-6, 1)] = None
     """Area of a local crop as a share of the image (least, most). Default: the preset's; the paper's [0.05, 0.4]."""
     local_crops: Annotated[int | None, Range(0, ceiling=1000)] = None

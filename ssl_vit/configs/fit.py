@@ -71,7 +71,8 @@ class FitConfig:
     """Passes over the training images; default: the preset's budget of images, printed. A larger number extends a run,
     finished or not: it continues after its last step, warm-up and cosine are those of the longer run from there on, and
     so the learning rate jumps up again (printed). That is not the same as training that long from the start, and a
-    number below what is already trained is refused."""
+    number below what is already trained is refused. On labels, a length that sees a million images or more where the
+    first saw fewer is another run: images then vary more."""
     min_steps: Annotated[int | None, Range(0, ceiling=10**12), SAME_RUN] = None
     """At least this many optimiser steps, however few the images (batches then cross epoch boundaries); default: 1,000
     on labels where --fit.epochs is not given, else 0."""

@@ -20,7 +20,8 @@ def resolve_augment(
 ) -> ResolvedAugment:
     """Crops (``crop`` where none is given), flips, policy and erasing as definite values.
 
-    UserError for a crop scale outside (0, 1], the wrong way round or beside another crop, and erasing without labels.
+    UserError for a crop scale outside (0, 1], the wrong way round or beside another crop, erasing without labels, and
+    for a magnitude or a shape of crops that nothing reads.
     """
     crop = cfg.crop_scale or (crop if cfg.crop != "pad" else (1.0, 1.0))
     if cfg.crop == "pad" and crop != (1.0, 1.0):
@@ -30,8 +31,10 @@ def resolve_augment(
     if not cfg.crop_ratio[0] <= cfg.crop_ratio[1]:
         raise UserError(f"--augment.crop_ratio {list(cfg.crop_ratio)} must be two positive numbers, least first")
     if cfg.erasing and not labelled:
-        raise UserError(f"--augment.erasing {cfg.erasing:g} is for training on labels; without them leave it out")
-    return fill(
+        raise UserError(
+            f"--augment.erasing {cfg.erasing:g} is for training all weights on labels and for DIET; leave it out here"
+        )
+    found = fill(
         ResolvedAugment,
         cfg,
         crop_scale=crop,
@@ -40,6 +43,17 @@ def resolve_augment(
         policy=preset.policy if labelled else "none",
         erasing=preset.erasing if labelled else 0.0,
     )
+    if cfg.magnitude != AugmentConfig.magnitude and found.policy != "randaugment":
+        raise UserError(
+            f"--augment.magnitude {cfg.magnitude:g} is RandAugment's, and --augment.policy is {found.policy} here; "
+            "leave it out, or give --augment.policy randaugment"
+        )
+    if cfg.crop_ratio != AugmentConfig.crop_ratio and found.crop_scale == (1.0, 1.0):
+        raise UserError(
+            f"--augment.crop_ratio {list(cfg.crop_ratio)} is of random boxes, and none are cut here; leave it out, or "
+            "give --augment.crop_scale"
+        )
+    return found
 
 
 def labelled_augment(

@@ -14,6 +14,7 @@ from accelerate import Accelerator
 from ssl_vit.configs import DataConfig, ResolvedModel, networks, presets, to_dict
 from ssl_vit.configs.presets import Preset
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import say_once
 from ssl_vit.core.started import typed
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.leading import chosen_metric, headline
@@ -47,7 +48,7 @@ from ssl_vit.training import launch
 from ssl_vit.training.health import Health
 from ssl_vit.training.loop import fit
 from ssl_vit.training.trackers import follow
-from ssl_vit.views.randaugment import notice
+from ssl_vit.views.training import left_out
 
 _Resolved = supervised.ResolvedSupervisedRecipe | supervised.ResolvedFinetuneRecipe
 _GROUPS = ("model", "supervised", "taught", "augment", "optim", "fit")
@@ -283,6 +284,11 @@ def train_on_labels(
     micro = launch.micro_batch_size(cfg.fit, accelerator.num_processes)
     if (loss.mixup or loss.cutmix) and micro % 2:
         raise UserError(f"mixup and CutMix pair neighbours: --fit.micro_batch {micro} must be even")
+    if (loss.mixup or loss.cutmix) and 2 * augment.repeats > cfg.fit.batch_size:
+        raise UserError(
+            f"mixup and CutMix pair different images: --augment.repeats {augment.repeats} may be half of "
+            f"--fit.batch_size {cfg.fit.batch_size} at most"
+        )
     torch.manual_seed(cfg.seed)
     cut = size
     if teacher is not None and isinstance(cfg, taught.ResolvedTaughtRecipe):
@@ -305,9 +311,8 @@ def train_on_labels(
         view = taught_view(view, scale, teacher, size=size)
     if not quiet:
         launch.summarise(objective, loader, cfg.fit, cfg.optim, f"{len(names)} {_IN_WORDS[kind]}", accelerator)
-        left_out = notice(data.train.form.channels, scale.bits) if augment.policy == "randaugment" else ""
-        if left_out and accelerator.is_main_process:
-            print(left_out, flush=True)
+        for note in left_out(augment, data.train.form.channels, scale.bits):
+            say_once(note)
     objective = fit(
         objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
         health=Health(loader, scale, _pool(cfg)),

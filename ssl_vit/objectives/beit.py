@@ -27,7 +27,7 @@ from ssl_vit.models.vit import gather_patches
 from ssl_vit.objectives.base import Built, Objective, StepOutput, train_all
 from ssl_vit.objectives.mae import check_normalised, pixel_patches
 from ssl_vit.objectives.words import FILE, load_words, nearest, patches_of, save_words, words_of_images
-from ssl_vit.views.training import View, sample_key, train_images
+from ssl_vit.views.training import View, left_out, sample_key, train_images
 
 
 class BEiT(Objective):
@@ -143,4 +143,4 @@ def build(cfg: ResolvedBEiTRecipe, backbone: Backbone, scale: PixelScale, dtype:
     hidden = patches - kept_patches(patches, cfg.beit.mask_ratio, "--beit.mask_ratio")
     view = beit_view(scale, cfg.augment, size=size, grid=encoder.grid, hidden=hidden, dtype=dtype)
     sees = f"{size} px = {patches} patches of {encoder.patch_size} px, {hidden} hidden, {cfg.beit.words} words"
-    return Built(objective, view, sees)
+    return Built(objective, view, sees, left_out(cfg.augment, backbone.channels, scale.bits))

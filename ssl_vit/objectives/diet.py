@@ -21,9 +21,8 @@ from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.diet import ResolvedDIETRecipe
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.objectives.base import Built, Objective, StepOutput, train_all
-from ssl_vit.views.crop_colours import notice
 from ssl_vit.views.mixing import erase
-from ssl_vit.views.training import View, host_key, train_images
+from ssl_vit.views.training import View, host_key, left_out, train_images
 
 _CHUNK = 2**25
 """Outputs in memory at once."""
@@ -163,10 +162,9 @@ def build(cfg: ResolvedDIETRecipe, backbone: Backbone, scale: PixelScale, dtype:
         backbone, classes=classes, smoothing=cfg.diet.label_smoothing, pool=model.pool,
         freeze_positions=model.positions == "sincos",
     )  # fmt: skip
-    left_out = notice(backbone.channels, scale.bits) if cfg.augment.policy == "jitter" else ""
     return Built(
         objective, diet_view(scale, cfg.augment, size=model.img_size, classes=classes, dtype=dtype),
-        f"{model.img_size} px, {classes:,} classes", (f"note: {left_out}",) if left_out else (),
+        f"{model.img_size} px, {classes:,} classes", left_out(cfg.augment, backbone.channels, scale.bits),
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from ssl_vit.models.backbone import Backbone, as_judged
 from ssl_vit.objectives.base import Built, Objective, StepOutput, train_all
 from ssl_vit.released.starts import read_start
 from ssl_vit.views.augment import resized
-from ssl_vit.views.training import View, train_images
+from ssl_vit.views.training import View, left_out, train_images
 
 _Pool = Literal["cls", "mean"]
 
@@ -205,6 +205,7 @@ def build(cfg: ResolvedDistillRecipe, backbone: Backbone, scale: PixelScale, dty
     return Built(
         objective, distill_view(scale, cfg.augment, taught, size=model.img_size, dtype=dtype),
         f"{model.img_size} px; the teacher, {name}, reads {taught.size} px",
-        tuple(f"note: {note}" for note, holds in notes.items() if holds),
+        (*(f"note: {note}" for note, holds in notes.items() if holds),
+         *left_out(cfg.augment, backbone.channels, scale.bits)),
         taught.size, replace(cfg.distill, teacher_weights=taught.weights_hash),
     )  # fmt: skip

@@ -21,7 +21,7 @@ from ssl_vit.models.blocks import as_stream, init_weights, make_blocks, run_bloc
 from ssl_vit.models.positions import sincos_2d
 from ssl_vit.models.vit import gather_patches
 from ssl_vit.objectives.base import Built, Objective, StepOutput, train_all
-from ssl_vit.views.training import View, sample_key, train_images
+from ssl_vit.views.training import View, left_out, sample_key, train_images
 
 
 def pixel_patches(images: Float[Tensor, "B C H W"], size: int) -> Float[Tensor, "B N P"]:
@@ -166,4 +166,5 @@ def build(cfg: ResolvedMAERecipe, backbone: Backbone, scale: PixelScale, dtype: 
     size, patches = cfg.model.img_size, encoder.grid[0] * encoder.grid[1]
     kept = kept_patches(patches, cfg.mae.mask_ratio)
     view = mae_view(scale, cfg.augment, size=size, patches=patches, kept=kept, dtype=dtype)
-    return Built(objective, view, f"{size} px = {patches} patches of {encoder.patch_size} px, {kept} visible")
+    sees = f"{size} px = {patches} patches of {encoder.patch_size} px, {kept} visible"
+    return Built(objective, view, sees, left_out(cfg.augment, backbone.channels, scale.bits))

@@ -19,7 +19,7 @@ from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.simmim import ResolvedSimMIMRecipe
 from ssl_vit.models.backbone import Backbone, as_judged
 from ssl_vit.objectives.base import Built, Objective, StepOutput, train_all
-from ssl_vit.views.training import View, sample_key, train_images
+from ssl_vit.views.training import View, left_out, sample_key, train_images
 
 
 def hidden_pixels(cells: Bool[Tensor, "B g g"], size: int) -> Bool[Tensor, "B 1 S S"]:
@@ -144,4 +144,5 @@ def build(cfg: ResolvedSimMIMRecipe, backbone: Backbone, scale: PixelScale, dtyp
     kept = kept_patches(squares, cfg.simmim.mask_ratio, "--simmim.mask_ratio")
     objective = SimMIM(backbone, freeze_positions=cfg.model.positions == "sincos")
     view = simmim_view(scale, cfg.augment, size=size, side=side, kept=kept, dtype=dtype)
-    return Built(objective, view, f"{size} px = {squares} squares of {side} px, {kept} visible")
+    sees = f"{size} px = {squares} squares of {side} px, {kept} visible"
+    return Built(objective, view, sees, left_out(cfg.augment, backbone.channels, scale.bits))

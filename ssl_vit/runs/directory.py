@@ -194,6 +194,10 @@ def _is_begun(name: str) -> bool:
     return name.removesuffix(".part") in begun or name.startswith(f"{lock.NAME}.")
 
 
+_VARIED = "; on labels, how images vary follows from how many training sees (docs/runs.md: Stopping and going on)"
+"""What a change of these options nobody typed comes from, mostly."""
+
+
 def _check_same(path: Path, values: dict[str, Any], recipe: type[Any], fingerprint: str) -> None:
     about = _environment_in(path)
     before = mapping_in(path / "config.yaml")
@@ -207,9 +211,10 @@ def _check_same(path: Path, values: dict[str, Any], recipe: type[Any], fingerpri
             )
         sys.stderr.write(f"warning: {path / 'config.yaml'} is damaged; it is written anew, as these are its options\n")
     elif changed := _changed(before, wanted, recipe):
+        varied = _VARIED if "augment." in changed and "supervised" in wanted else ""
         raise UserError(
             f"--run.dir {path} already holds a run with another config ({changed}); "
-            "name another folder, or repeat its command to continue it"
+            f"name another folder, or repeat its command to continue it{varied}"
         )
     if about is None and (path / "environment.json").exists():
         sys.stderr.write(

@@ -33,8 +33,14 @@ class Operations(NamedTuple):
     def notice(self, channels: int, bits: int) -> str:
         """A sentence about the operations that are left out; empty where none is."""
         drawn = self.sensible(channels, bits)
-        left = ", ".join(name for name in self.names if name not in drawn)
-        return f"{self.who} out {left}: they make no sense for {channels} channel(s) of {bits} bits" if left else ""
+        left = [name for name in self.names if name not in drawn]
+        make = "it makes" if len(left) == 1 else "they make"
+        said = f"{self.who} out {', '.join(left)}: {make} no sense for {channels} channel(s) of {bits} bits"
+        return said if left else ""
+
+
+_THREE = ("grey", "solarise", "blur")
+notice = Operations("3-Augment leaves", _THREE, ("grey",), ("solarise",), deep_rgb=False).notice
 
 
 def luma(images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B 1 H W"]:

@@ -157,6 +157,9 @@ _SOME = ResolvedCrops(
 )  # fmt: skip
 
 
+jitter_notice = _ALL._replace(who="The jitter leaves", names=tuple(n for n in OPERATIONS if n != "solarise")).notice
+
+
 def jitter_some(key: Key, images: Float[Tensor, "B C S S"], *, bits: int) -> Float[Tensor, "B C S S"]:
     """In place: three images in ten are jittered, a fifth become grey and a fifth are blurred.
 

@@ -18,9 +18,8 @@ from ssl_vit.data.boxes import centre_crop, random_resized_crop, to_canvas, whol
 from ssl_vit.data.constants import constant, sent
 from ssl_vit.data.loading.loader import Batch
 from ssl_vit.data.scale import PixelScale
-from ssl_vit.views import augment, colour
-from ssl_vit.views.crop_colours import jitter_some
-from ssl_vit.views.randaugment import rand_augment
+from ssl_vit.views import augment, colour, randaugment
+from ssl_vit.views.crop_colours import jitter_notice, jitter_some
 
 View = Callable[[Batch, int], dict[str, Tensor]]
 """(batch, seed) -> what the objective reads."""
@@ -97,8 +96,17 @@ def train_images(
         images = jitter_some(key, images, bits=scale.bits)
     elif cfg.policy == "randaugment":
         fill = constant(scale.mean, images.dtype, images.device)
-        images = rand_augment(key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits)
+        images = randaugment.rand_augment(key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits)
     return scale.normalise(images)
+
+
+_NOTICES = {"3-augment": colour.notice, "jitter": jitter_notice, "randaugment": randaugment.notice}
+
+
+def left_out(cfg: ResolvedAugment, channels: int, bits: int) -> tuple[str, ...]:
+    """A note for the user of what the policy leaves out because such images make no sense of it; else nothing."""
+    told = _NOTICES[cfg.policy](channels, bits) if cfg.policy in _NOTICES else ""
+    return (f"note: {told}",) if told else ()
 
 
 def drop_path_factors(key: Key, rates: Float[Tensor, "*L"]) -> Float[Tensor, " B *L"]:

@@ -180,3 +180,22 @@ def test_mistyped_options_answer_before_torch_is_loaded(launched, tmp_path: Path
     done = launched(MAE, "--mae.mask_rato", "0.5", cwd=tmp_path, cold=True)
     assert done.returncode == 2
     assert done.stderr == "error: unknown option --mae.mask_rato; did you mean --mae.mask_ratio? (--help lists all)\n"
+
+
+def test_partners_that_are_one_image(script) -> None:
+    words = ["--fit.batch_size", "8", "--augment.repeats", "5", "--supervised.mixup", "0.8", "--run.dir", "run"]
+    status, _, err = script("recipes/supervised.py", "--data.path", "digits", "--model.name", "vit_micro", *words)
+    assert status == 1
+    assert "--augment.repeats 5 may be half of --fit.batch_size 8 at most" in one_line(err)
+
+
+def test_a_length_that_varies_images_more_is_another_run(photos: Path, script) -> None:
+    words = ["recipes/supervised.py", "--data.path", str(photos), "--model.name", "vit_micro", "--run.dir", "run"]
+    status, _, err = script(*words, "--fit.epochs", "0.1", "--augment.policy", "jitter")
+    assert status == 0, err
+    status, _, err = script(*words, "--fit.epochs", "30000", "--augment.policy", "jitter")
+    assert status == 1
+    line = one_line(err)
+    assert (
+        "augment.crop pad -> random_resized" in line and "how images vary follows from how many training sees" in line
+    )

@@ -208,6 +208,16 @@ def test_shapes_of_crops_the_wrong_way_round() -> None:
         augmented(AugmentConfig(crop_ratio=(1.5, 0.7)), "px32", labelled=False)
 
 
+@pytest.mark.parametrize("labelled", [False, True])
+def test_what_nothing_reads_is_refused(labelled: bool) -> None:
+    with pytest.raises(UserError, match=r"--augment\.magnitude 3 is RandAugment's, and --augment\.policy is none here"):
+        augmented(AugmentConfig(magnitude=3.0, policy="none"), "px32", labelled=labelled)
+    with pytest.raises(UserError, match=r"--augment\.crop_ratio \[0\.5, 2\.0\] is of random boxes, and none are cut"):
+        augmented(AugmentConfig(crop_ratio=(0.5, 2.0), crop="pad"), "px32", labelled=labelled)
+    read = AugmentConfig(magnitude=3.0, policy="randaugment", crop_ratio=(0.5, 2.0), crop_scale=(0.2, 1.0))
+    assert augmented(read, "px32", labelled=labelled).magnitude == 3.0
+
+
 def test_padded_crops_have_no_areas() -> None:
     padded = AugmentConfig(crop="pad")
     for labelled in (False, True):

@@ -30,7 +30,7 @@ from ssl_vit.objectives.mae import mae_view, normalise_targets, pixel_patches
 from ssl_vit.objectives.supervised import supervised_view
 from ssl_vit.views import training
 from ssl_vit.views.evaluation import eval_images
-from ssl_vit.views.training import View, drop_path_factors, geometry, train_images
+from ssl_vit.views.training import View, drop_path_factors, geometry, left_out, train_images
 
 RAW = PixelScale((0.0,), (1.0,), 8)
 COLOUR = PixelScale((0.4, 0.5, 0.6), (0.2, 0.3, 0.25), 8)
@@ -517,3 +517,18 @@ def test_training_pixels_stay_in_range_where_sharp_edges_are_resized() -> None:
     result = train_geometry(batch, 0, RAW, cfg, 32, F64)
     assert float(result.min()) >= 0
     assert float(result.max()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "channels", "bits", "names"),
+    [
+        ("none", 1, 16, ""), ("3-augment", 3, 8, ""), ("jitter", 3, 8, ""), ("randaugment", 3, 8, ""),
+        ("3-augment", 1, 8, "3-Augment leaves out grey: it makes"),
+        ("3-augment", 5, 16, "3-Augment leaves out grey, solarise: they make"),
+        ("jitter", 1, 8, "The jitter leaves out saturation, hue, grey: they make"),
+        ("randaugment", 2, 8, "RandAugment leaves out saturation: it makes"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_for_the_images_is_said(policy: Any, channels: int, bits: int, names: str) -> None:
+    expected = (f"note: {names} no sense for {channels} channel(s) of {bits} bits",) if names else ()
+    assert left_out(replace(PLAIN, policy=policy), channels, bits) == expected

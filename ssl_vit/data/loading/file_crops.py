@@ -74,7 +74,7 @@ def file_crops(loading: LoadingConfig, images: ImageSet, cfg: ResolvedAugment, s
         "the images are in memory already": isinstance(images.rows, ArrayRows),
         "--data.window cuts images already": images.window is not None,
         "--augment.crop pad takes images whole": cfg.crop == "pad",  # its crop_scale is [1, 1] as well
-        "--augment.crop_scale takes images whole": cfg.crop_scale == (1.0, 1.0),
+        "--augment.crop_scale takes central squares whole": cfg.crop_scale == (1.0, 1.0),
     }
     against = [reason for reason, holds in reasons.items() if holds]
     if asked == "file" and against:

@@ -29,7 +29,8 @@ class Loader:
 
     With ``repeats`` R every image of a permutation takes R positions, as so many visits: permutation e makes epochs
     eR to eR + R - 1 of its images, so that each visit has random numbers of its own. In a batch all first visits stand
-    before all second ones: neighbours, which may be mixed, are different images.
+    before all second ones: neighbours, which may be mixed, are different images where
+    R is at most half of the batch.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.protocols import PROTOCOLS, ProbeOptimConfig, ResolvedProbe
 from ssl_vit.configs.resolve import batch_for, least_steps, resolve_augment
 from ssl_vit.configs.settled import settle
+from ssl_vit.core.notices import say_once
 from ssl_vit.data.loading.file_crops import file_crops
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import PixelScale
@@ -31,6 +32,7 @@ from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.runs.identity import digest, identity
 from ssl_vit.training.launch import DTYPES, count_steps, describe, micro_batch_size, summarise, with_statistics
 from ssl_vit.training.loop import fit
+from ssl_vit.views.training import left_out
 
 PROBES = {
     "aug-mae": (ProbeOptimConfig("lars", None, 0.1, 1 / 9, 0.0), 90.0, 16384),
@@ -161,6 +163,8 @@ def train_probe(
         crops=file_crops(cfg.data, data.train, cfg.augment, size), repeats=cfg.augment.repeats,
     )  # fmt: skip
     view = probe_view(scale, cfg.augment, size=size, dtype=DTYPES.get(cfg.fit.precision, torch.float32))
+    for note in left_out(cfg.augment, data.train.form.channels, scale.bits):
+        say_once(note)
     summarise(objective, loader, cfg.fit, optim, f"head on {reads}", accelerator)
     taken = with_statistics(cfg.fit, accelerator.num_processes, cfg.linear.protocol != "aug-dino")
     objective = fit(objective, loader, view, fit=taken, optim=optim, run=run, accelerator=accelerator, seed=cfg.seed)
