@@ -106,14 +106,16 @@ def table(name: str, rows: list[dict[str, Any]]) -> list[str]:
 
 
 def drifts(work: Path, names: list[str]) -> list[str]:
-    """What the drift alarm recorded of every continued run."""
-    lines = ["| set | way | drift at the end |", "| --- | --- | --- |"]
+    """What the drift alarm recorded of every continued run: of its export, and which limit was passed."""
+    lines = ["| set | way | neighbours kept | CKA | limit passed |", "| --- | --- | ---: | ---: | --- |"]
     for name in names:
         for way in WAYS:
             path = run_of(work, name, way) / "environment.json"
             drift = json.loads(path.read_text()).get("drift") if path.exists() else None
             if drift:
-                lines.append(f"| {name} | {way} | {json.dumps(drift)} |")
+                end = drift["exported"]
+                passed = drift["passed"] or "none"
+                lines.append(f"| {name} | {way} | {end['agreement']:.0%} | {end['cka']:.3f} | {passed} |")
     return lines
 
 
