@@ -114,7 +114,7 @@ def drifts(work: Path, names: list[str]) -> list[str]:
             drift = json.loads(path.read_text()).get("drift") if path.exists() else None
             if drift:
                 end = drift["exported"]
-                passed = drift["passed"] or "none"
+                passed = f"at step {drift['passed']['step']}" if drift["passed"] else "no"
                 lines.append(f"| {name} | {way} | {end['agreement']:.0%} | {end['cka']:.3f} | {passed} |")
     return lines
 
