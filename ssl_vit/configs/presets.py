@@ -92,7 +92,7 @@ class Preset:
 
 NARROW = 192
 """Width of ViT-Ti. Searches with networks of width 96 and 128 (benchmarks/results/cells16.md and cifar10.md) end at a
-rate of 1e-3 or more for batches of 64 in 8 of 10 cases, and never at the 2.5e-4 of wide ones."""
+rate of 1e-3 or more for batches of 64 in all 8 cases, never at the 2.5e-4 of wide ones."""
 _LR: dict[LabelledStart, float] = {"scratch": 1e-3, "finetune": 1e-3}
 _RECIPE = (
     "On labels: mixup 0.8 and CutMix 1 from MAE's fine-tuning (arXiv 2111.06377, appendix A.1), the rest reasoned."

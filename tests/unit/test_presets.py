@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -371,3 +372,13 @@ def test_few_labels_have_a_floor_of_steps_unless_a_length_is_asked_for() -> None
     assert steps(FitConfig(epochs=3.0)) == 0
     assert steps(FitConfig(epochs=3.0, min_steps=70)) == 70
     assert mae.resolve(MAERecipe(), few, preset).fit.min_steps == 0
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_numbers_that_presets_quote_are_those_of_the_results(name: str) -> None:
+    presets: dict[str, Any] = getattr(import_module(f"ssl_vit.methods.{name}"), "PRESETS", {})
+    for preset in presets.values():
+        files = re.findall(r"benchmarks/results/\w+\.md", preset.expected)
+        measured = "".join((ROOT / file).read_text(encoding="utf-8") for file in files)
+        quoted = re.findall(r"\b\d+\.\d\b(?! M)", preset.expected) if files else []
+        assert [number for number in quoted if number not in measured] == [], preset.expected
