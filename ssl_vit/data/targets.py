@@ -29,7 +29,7 @@ class TargetScale(NamedTuple):
 def measure_targets(labels: np.ndarray) -> TargetScale:
     """Mean and deviation of every target of the training labels, Float[n R]."""
     mean, std = labels.mean(axis=0, dtype=np.float64), labels.std(axis=0, dtype=np.float64)
-    std = np.where(std > 1e-9 * np.maximum(1.0, np.abs(mean)), std, 1.0)
+    std = np.where(std > 1e-12 * np.abs(labels).max(axis=0), std, 1.0)  # whatever the unit; rounding leaves 1e-16
     return TargetScale(tuple(mean.tolist()), tuple(std.tolist()))
 
 

@@ -51,6 +51,9 @@ def examine_labels(parts: Sequence[tuple[str, Part]], why_not: str) -> Findings:
     if len(told) > _OPEN:
         found.cut.add(line)  # the table below has all
     present = whole[whole > 0]
+    if not len(present):
+        found.warn("no image has any of the labels: there is nothing to learn from them")
+        return found
     ratio = present.max() / present.min()
     uneven = f"uneven: {ratio:.3g} times as many images of {names[order[0]]} as of {names[order[len(present) - 1]]}"
     found.say("balance", uneven if ratio >= _UNEVEN else f"even: within a factor of {ratio:.2g}")
@@ -63,7 +66,7 @@ def examine_labels(parts: Sequence[tuple[str, Part]], why_not: str) -> Findings:
         lost = [names[c] for c in order if not row[c] and whole[c]]
         if lost and kind == "class":
             found.warn(f"the split {name} has no image of {listed(lost)}")
-    found.shown.append(_table(names, counts, list(values), order))
+    found.shown.append(_table(names, counts, list(values), order, sum(map(len, values.values()))))
     return found
 
 
@@ -98,12 +101,13 @@ def _numbers(found: Findings, values: np.ndarray, names: Sequence[str]) -> Findi
     return found
 
 
-def _table(names: Sequence[str], counts: np.ndarray, splits: list[str], order: np.ndarray) -> Block:
+def _table(names: Sequence[str], counts: np.ndarray, splits: list[str], order: np.ndarray, images: int) -> Block:
+    """Of so many labelled images: one may have several labels."""
     whole = counts.sum(axis=0)
     several = len(splits) > 1
     rows: list[Row] = []
     for c in map(int, order):
         apart = [f"{row[c]:,}" for row in counts] if several else []
-        rows.append([names[c], *apart, f"{whole[c]:,}", f"{100 * whole[c] / whole.sum():.1f} %"])
+        rows.append([names[c], *apart, f"{whole[c]:,}", f"{100 * whole[c] / images:.1f} %"])
     made = table(("class", *(splits if several else ()), "images", "share"), rows, 1, head="Images of each class")
     return made if len(rows) <= _OPEN else Fold(f"All {len(rows):,} classes", (made,))

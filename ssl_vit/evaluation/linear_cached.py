@@ -45,7 +45,7 @@ class CachedFit(NamedTuple):
     selection: str
     """How the three were chosen, in words."""
     validated: float | None
-    """Mean of the headline metric over the folds; None where nothing was chosen."""
+    """Mean of the headline metric over the folds that have it; None where nothing was chosen."""
 
 
 class Heads(NamedTuple):
@@ -133,9 +133,10 @@ def linear_cached(
                 for fold, held in enumerate(np.flatnonzero(~part) for part in parts[:-1]):
                     out = _answer(heads.outputs(features[torch.from_numpy(held).to(device)], fold, h), target, fold)
                     sane = _sane(out, target, fold, kind)
-                    metrics = judge(kind, out, labels[held], names, only=metric) if sane else {}
-                    found.append(math.nan if metrics.get(metric) is None else metrics[metric])
-                score = float(np.mean(found))
+                    value = judge(kind, out, labels[held], names, only=metric).get(metric) if sane else -sign * math.inf
+                    if value is not None:  # a rare label may be in no image of a fold
+                        found.append(value)
+                score = float(np.mean(found)) if found else math.nan
                 # Larger is better; at equal scores the smaller rate, the larger decay, the earlier pooling.
                 rank = (sign * score if math.isfinite(score) else -math.inf, -float(first + h), -float(place))
                 if best is None or rank > best[0]:

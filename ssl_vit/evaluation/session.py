@@ -177,9 +177,10 @@ def warn_unlearnable(data: Labelled) -> None:
     lost = np.flatnonzero((tested > 0) & (given == 0))
     if len(lost):
         names = ", ".join(test.classes[i] for i in lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+        with_them = test.truth[:, lost].any(axis=1).sum() if wide else tested[lost].sum()
         fate = "nothing can be learnt about them" if wide else "they count as wrong"
         sys.stderr.write(
-            f"warning: no training image has the label {names}, but {int(tested[lost].sum()):,} of the {len(test):,} "
+            f"warning: no training image has the label {names}, but {int(with_them):,} of the {len(test):,} "
             f"test images do; {fate}\n"
         )
 

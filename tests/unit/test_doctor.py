@@ -161,6 +161,9 @@ def test_balance_and_rare_classes() -> None:
 def test_labels_of_other_kinds_and_none() -> None:
     several = examine_labels([("all", part([[1.0, 0.0], [1.0, 1.0]], ("a", "b"), "multilabel"))], "")
     assert lines(several)["labels"].startswith("2 labels, any number of them per image: a 2, b 1")
+    assert [row[-1].text for row in several.shown[0].rows] == ["100.0 %", "50.0 %"]
+    none = examine_labels([("all", part([[0.0, 0.0], [0.0, 0.0]], ("a", "b"), "multilabel"))], "")
+    assert none.warnings == ["no image has any of the labels: there is nothing to learn from them"]
     numbers = examine_labels([("all", part([[1.0], [3.0]], ("age",), "regression"))], "")
     assert lines(numbers)["number"] == "age: 1 to 3, median 2, deviation 1"
     without = Part(ArrayRows(np.zeros((2, 1, 2, 2), np.uint8), "made"), "x")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import datasets
 import numpy as np
 import pyarrow
@@ -162,8 +164,29 @@ def test_lists_of_flags_are_not_lists_of_class_numbers() -> None:
     labels = found({"labels": [[0, 1, 1], [1, 0, 0], [0, 0, 0]]})
     assert (labels.kind, labels.names) == ("multilabel", ("labels[0]", "labels[1]", "labels[2]"))
     assert labels.values["train"].tolist() == [[0, 1, 1], [1, 0, 0], [0, 0, 0]]
-    numbers = found({"labels": [[0, 1], [1, 0]]})  # nothing comes twice: these may be class numbers
-    assert numbers.names == ("0", "1")
+    two = found({"labels": [[0, 1], [1, 0]]})  # as class numbers every image would have both
+    assert two.names == ("labels[0]", "labels[1]")
+    assert two.values["train"].tolist() == [[0, 1], [1, 0]]
+    numbers = found({"labels": [[0, 1], [2, 0]]})
+    assert numbers.names == ("0", "1", "2")
+
+
+def test_lists_of_two_splits_are_compared_by_what_they_hold() -> None:
+    labels = found({"labels": [[0.5, 0.0], [1.5, 2.0]]}, {"labels": [[100, 200]]}, target="regression")
+    assert labels.values["test"].tolist() == [[100, 200]]
+    assert found({"labels": [["a"], ["b", "a"]]}, {"labels": [[], []]}).values["test"].tolist() == [[0, 0], [0, 0]]
+
+
+def test_numbers_that_are_written_as_text_or_decimals() -> None:
+    exported = found({"labels": [Decimal("0.10"), Decimal("0.85")]})
+    assert (exported.kind, exported.values["train"].tolist()) == ("regression", [[0.1], [0.85]])
+    for values in (["1,5", "2", "-3,25"], [" 1.5", "2", "-3.25"]):
+        assert found({"labels": values}, target="regression").values["train"].tolist() == [[1.5], [2.0], [-3.25]]
+    assert found({"labels": ["4", "7"]}, target="regression").values["train"].tolist() == [[4.0], [7.0]]
+    several = found({"x": ["1", "0"], "y": ["0", "1"]}, column="x,y")  # one blank cell makes text of a column
+    assert (several.kind, several.values["train"].tolist()) == ("multilabel", [[1, 0], [0, 1]])
+    assert found({"x": ["3.5", "2"], "y": [1, 2]}, column="x,y").kind == "regression"
+    assert "no number" in refusal({"labels": ["1", "two"]}, target="regression")
 
 
 def test_several_columns() -> None:

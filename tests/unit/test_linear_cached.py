@@ -185,6 +185,15 @@ def test_labels_are_learned_one_by_one() -> None:
     assert ((fit.scores > 0) == y).mean() > 0.95
 
 
+def test_a_label_that_is_in_no_image_of_a_fold_leaves_the_others_to_choose_by() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 4))
+    y = np.zeros((60, 1))
+    y[[0, 1]] = 1  # two folds of three have one
+    fit = solve(x, y, x, kind="multilabel", names=("rare",))
+    assert fit.selection.startswith("best of 6 x 1 by 3-fold cross-validation")
+
+
 def test_labels_of_classes_are_kept_as_they_are_and_rows_made_for_a_step() -> None:
     """A thousand classes of a million images would be 4 GB of zeros and ones."""
     y = np.array([2, 0, 1, 1])

@@ -287,6 +287,9 @@ def test_classes_without_training_label_are_named_in_one_line(capsys: pytest.Cap
     train, test = (replace(images([0, 0]), kind="multilabel", labels=np.eye(3)[rows]) for rows in ([0, 1], [0, 2]))
     warn_unlearnable(Labelled(train, test, ""))
     assert "label cat" in capsys.readouterr().err
+    both = replace(test, labels=np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]))
+    warn_unlearnable(Labelled(replace(train, labels=np.eye(3)[[0, 0]]), both, ""))
+    assert "label bee, cat, but 1 of the 2 test images do" in capsys.readouterr().err  # one image with two labels
     warn_unlearnable(Labelled(replace(train, kind="regression"), replace(test, kind="regression"), ""))
     assert capsys.readouterr().err == ""
 

@@ -427,6 +427,13 @@ def test_several_labels_are_smoothed_towards_the_middle() -> None:
     assert torch.allclose(targets, torch.tensor([[0.1, 0.9, 0.9], [0.1, 0.1, 0.1]], dtype=F64), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(("offset", "unit"), [(0.0, 1e-12), (0.1, 1e-9), (1e9, 1.0), (0.0, 1e12)])
+def test_numbers_are_standardised_in_every_unit(offset: float, unit: float) -> None:
+    labels = offset + unit * np.arange(10.0)[:, None]
+    assert measure_targets(labels).std == pytest.approx(labels.std(axis=0), rel=1e-6)
+    assert measure_targets(np.full((10, 1), offset or unit)).std == (1.0,)
+
+
 def test_numbers_are_standardised_and_mixed_but_not_smoothed() -> None:
     rng = np.random.default_rng(0)
     labels = rng.normal((1000.0, -3.0, 7.0), (50.0, 0.1, 0.0), (10, 3))

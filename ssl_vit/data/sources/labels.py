@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ _USUAL = ("label", "labels", "class", "target", "fine_label", "category", "cls")
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 _NONE = {"NA", "N/A", "n/a", "NaN", "nan", "null", "None"}
 """What programs write where a cell is empty; somebody's class may be called so."""
+_COMMA = re.compile(r"[-+]?\d+(,\d+)?")
 _FRACTION = re.compile(r"[-+]?\d*\.\d+([eE][-+]?\d+)?")
 _LISTS = (list, datasets.LargeList, getattr(datasets, "List", datasets.Sequence))  # before datasets 4: Sequence
 _BETWEEN = re.compile(r"\s*[;|,]\s*")
@@ -60,8 +62,9 @@ def columns_of(data: datasets.Dataset) -> str:
 
 
 def cells(data: datasets.Dataset, column: str) -> list[Any]:
-    """The values of a column."""
-    return data.select_columns([column]).with_format("arrow")[:][column].to_pylist()
+    """The values of a column; decimals, which databases export, as plain numbers."""
+    values = data.select_columns([column]).with_format("arrow")[:][column].to_pylist()
+    return [float(value) if isinstance(value, Decimal) else value for value in values]
 
 
 def no_column(name: str, data: datasets.Dataset, place: str) -> str:
@@ -107,8 +110,7 @@ def read_labels(
     if len(names) > 1:
         values, classes, kind = _several(columns, cfg.target)
     elif isinstance(feature, _LISTS):
-        inner = feature[0] if isinstance(feature, list) else feature.feature
-        values, classes, kind = _lists(columns[0], inner, cfg.target)
+        values, classes, kind = _lists(columns[0], _inner(feature), cfg.target)
     elif isinstance(feature, (datasets.ClassLabel, datasets.Value)):
         values, classes, kind = _single(columns[0], feature, cfg.target)
     else:
@@ -119,8 +121,15 @@ def read_labels(
     return Labels({split: part.copy("K") for split, part in zip(splits, parts, strict=True)}, classes, kind, told)
 
 
+def _inner(feature: Any) -> Any:
+    """What lists hold."""
+    return feature[0] if isinstance(feature, list) else feature.feature
+
+
 def _alike(one: Any, other: Any) -> bool:
     """Whether values of two splits can be compared: the same classes, or numbers in both, or text in both."""
+    if isinstance(one, _LISTS) and isinstance(other, _LISTS):
+        return _alike(_inner(one), _inner(other))
     if isinstance(one, datasets.Value) and isinstance(other, datasets.Value):
         return "null" in (one.dtype, other.dtype) or ("string" in one.dtype) == ("string" in other.dtype)
     return one == other
@@ -261,7 +270,7 @@ def _single(column: _Column, feature: Any, target: str | None) -> _Found:
     if target == "multilabel":
         return _separated(column)
     if target == "regression" or (target is None and fractions):
-        return _numbers([column])
+        return _numbers([_as_numbers(column)])
     if not isinstance(feature, datasets.ClassLabel):
         column = column._replace(cells=[int(v) if isinstance(v, float) and v.is_integer() else v for v in column.cells])
     number, names = _numbering(column, feature)
@@ -295,6 +304,14 @@ def _plain(values: list[Any]) -> list[Any]:
     return texts
 
 
+def _as_numbers(column: _Column) -> _Column:
+    """Text as numbers where all of it is: one blank cell makes text of a column, decimal commas of every one."""
+    texts = [v.strip() if isinstance(v, str) else "" for v in column.cells]
+    if all(map(_COMMA.fullmatch, texts)):
+        texts = [v.replace(",", ".") for v in texts]
+    return column._replace(cells=[*map(float, texts)]) if all(map(_NUMBER.fullmatch, texts)) else column
+
+
 def _numbers(columns: list[_Column]) -> _Found:
     for column in columns:
         for value in column.cells:
@@ -311,6 +328,7 @@ def _several(columns: list[_Column], target: str | None) -> _Found:
     """Several columns of numbers."""
     for column in columns:
         _complete(column)
+    columns = [_as_numbers(column) for column in columns]
     names, place = ", ".join(c.name for c in columns), columns[0].place
     if target == "class":
         raise UserError(f"one class per image cannot come from several columns ({names}) in {place}")
@@ -342,9 +360,11 @@ def _lists(column: _Column, inner: Any, target: str | None) -> _Found:
         if not one_length:
             raise UserError(f"the lists of {column} have different lengths; they are no targets")
         return _numbers(each)
-    # 0/1 for every label ([0, 1, 0]), not the numbers of those that apply ([1])?
+    # 0/1 for every label ([0, 1, 0]), not the numbers of those that apply ([1])? Of two labels, one of which applies,
+    # flags are [0, 1] or [1, 0], and as numbers every image would have both.
     repeated = any(len(set(value)) < len(value) for value in column.cells)
-    if one_length and repeated and all(v in (0, 1) for v in flat.cells):
+    both = all(len(set(value)) > 1 for value in column.cells)
+    if one_length and (repeated or both) and all(v in (0, 1) for v in flat.cells):
         return _flags(each)
     return _hot(column.cells, *_numbering(flat, inner))
 
