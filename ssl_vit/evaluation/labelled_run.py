@@ -246,7 +246,7 @@ def train_and_judge(
         left = f"Backbone: {run.backbone} {f'  Classifier: {classifier}' if written else missing}"
         if written:
             apply = f"{typed('eval/predict.py')} --classifier {quote(str(run.path))}"
-            left += f"\nWhat it says of images without a label, or of others with --images FOLDER:\n  {apply}"
+            left += f"\nWhat it says of images without a label, or of others with --data.path FOLDER:\n  {apply}"
     protocol, came_to = (
         {k: to_dict(getattr(options, k)) for k in _GROUPS if hasattr(options, k)} for options in (asked, cfg)
     )

@@ -259,7 +259,8 @@ class ViTBackbone(TokenBackbone):
 
     def _pooled(self, x: Float[Tensor, "B L D"], parts: Sequence[str], tokens: list[Tensor]) -> Float[Tensor, "B E"]:
         """Of what the last block gave; ``tokens`` are the last blocks' class tokens, normalised."""
-        raw, x = x, x if "mean_prenorm" in parts else self._last_norm(x)
+        raw, bare = x, "mean_prenorm" in parts or (self.fc_norm and set(parts) == {"mean"})
+        x = x if bare else self._last_norm(x)
         pooled: list[Tensor] = []
         for part in parts:
             if part == "cls4":
