@@ -94,7 +94,7 @@ def test_reading_images_layers_and_a_round_trip(name: str, tmp_path: Path) -> No
     assert places.shape[:1] == (2,) and places.shape[2] == places.shape[3] in (4, 8)
     layers = {n: net.layer_id(n) for n, _ in net.named_parameters()}
     assert set(range(net.depth + 1)) <= set(layers.values()) <= set(range(net.depth + 2))
-    export_backbone(net, tmp_path / "run" / "backbone", SCALE, "mean", {})
+    export_backbone(net, tmp_path / "run" / "backbone", PixelScale((0.5,) * 2, (0.25,) * 2, 8), "mean", {})
     found = load_backbone(str(tmp_path / "run")).backbone.eval()
     assert type(found) is type(net)
     assert torch.equal(found.forward_pooled(images, pool="mean"), pooled)

@@ -12,6 +12,7 @@ import pytest
 import safetensors.torch
 import tifffile
 import torch
+from jaxtyping import TypeCheckError
 from PIL import Image
 from ssl_vit.configs import ExportRecipe, ModelConfig, networks
 from ssl_vit.core import sums
@@ -188,9 +189,10 @@ def test_files_are_read_as_evaluation_reads_them(tmp_path: Path) -> None:
     torch.testing.assert_close(found, expected.expand(2, -1, -1, -1))
     with pytest.raises(UserError, match="cannot be read"):
         exported.preprocess(tmp_path / "missing.png")
-    for given in ((), ([tmp_path / "a.png"],)):
-        with pytest.raises(UserError, match="preprocess takes the path of an image, or several"):
-            exported.preprocess(*given)
+    with pytest.raises(UserError, match="preprocess takes the path of an image, or several"):
+        exported.preprocess()
+    with pytest.raises((UserError, TypeCheckError), match=r"takes the path of an image|parameter 'paths'"):
+        exported.preprocess([tmp_path / "a.png"])  # pyright: ignore[reportArgumentType]
 
 
 def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
