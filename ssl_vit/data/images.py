@@ -16,7 +16,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding import current, jpeg
 from ssl_vit.data.decoding.decode import decode, read_header
 from ssl_vit.data.decoding.formats import MOST, Format, Header, Pixels, Raw, Unreadable
-from ssl_vit.data.targets import Kind
+from ssl_vit.data.targets import Kind, TargetScale
 
 _PROBES = 512  # images whose headers decide a set's format
 _ODD, _FEW = 0.01, 10  # share of images whose channels may be others, and how many usual ones each of them needs
@@ -169,6 +169,13 @@ class ImageSet(Known):
     def where(self, i: int) -> str:
         """A name a person can find image i by."""
         return self.rows.where(int(self.ids[i]))
+
+    def standardised(self, scale: TargetScale) -> ImageSet:
+        """The same images with numbers in deviations from their mean, to learn from.
+
+        Batches have them in single precision, which keeps few digits of a date in seconds.
+        """
+        return replace(self, labels=scale.standardise(self.truth))
 
     def subset(self, chosen: np.ndarray) -> ImageSet:
         """The images at these positions, in this order."""

@@ -21,6 +21,10 @@ class TargetScale(NamedTuple):
     std: tuple[float, ...]
     """Of every target over the training labels; 1 where they are all alike."""
 
+    def standardise(self, labels: np.ndarray) -> np.ndarray:
+        """Targets in deviations from their mean."""
+        return (labels - np.array(self.mean)) / np.array(self.std)
+
     def restore(self, outputs: np.ndarray) -> np.ndarray:
         """Standardised predictions in the targets' own units."""
         return outputs * np.array(self.std) + np.array(self.mean)

@@ -297,15 +297,16 @@ def train_on_labels(
         objective = Taught(backbone, len(names), loss, cfg.taught, teacher, order)
     else:
         objective = Supervised(backbone, len(names), loss, kind)
+    learnt = data.train if labelling.scale is None else data.train.standardised(labelling.scale)
     loader = Loader(
-        data.train, batch_size=cfg.fit.batch_size, micro_batch=micro, seed=cfg.seed, device=accelerator.device,
+        learnt, batch_size=cfg.fit.batch_size, micro_batch=micro, seed=cfg.seed, device=accelerator.device,
         cache=cfg.data.cache, workers=cfg.data.workers, crops=file_crops(cfg.data, data.train, augment, cut),
         repeats=augment.repeats,
     )  # fmt: skip
     dtype = launch.DTYPES.get(cfg.fit.precision, torch.float32)
     view = supervised_view(
         scale, augment, loss, size=cut, drop_rates=backbone.drop_rates(loss.drop_path),
-        classes=len(names), kind=kind, target_scale=labelling.scale, dtype=dtype,
+        classes=len(names), kind=kind, dtype=dtype,
     )  # fmt: skip
     if teacher is not None:
         view = taught_view(view, scale, teacher, size=size)

@@ -23,7 +23,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.randomness import permutation
 from ssl_vit.core.schedules import warmup_cosine
 from ssl_vit.data.leading import headline
-from ssl_vit.data.targets import Kind
+from ssl_vit.data.targets import Kind, TargetScale, measure_targets
 from ssl_vit.evaluation.few_label import assign_folds
 from ssl_vit.evaluation.metrics import judge
 
@@ -100,11 +100,14 @@ def linear_cached(
     if kind == "class" and len(np.unique(labels)) < 2:
         raise UserError(f"a linear probe needs labels of two classes; the {len(labels)} given have one")
     x, asked = (torch.from_numpy(a).to(device) for a in (train, queries))
+    # Heads are trained in single precision, which keeps the spread of numbers where their mean is taken off first.
+    units = measure_targets(labels) if kind == "regression" else None
+    learnt = labels if units is None else units.standardise(labels)
     pairs = [(rate, decay) for rate in sorted(cfg.rates) for decay in sorted(cfg.decays, reverse=True)]
     folds = assign_folds(labels, kind, cfg.folds, seed, groups)
 
     def fixed(pool: str, pair: tuple[float, float], why: str) -> CachedFit:
-        target = _targets(labels, kind, len(names), np.ones((1, len(labels)), dtype=bool), x)
+        target = _targets(learnt, kind, len(names), np.ones((1, len(labels)), dtype=bool), x)
         rate, decay = pair
         while True:
             heads = next(_solve(x[:, pools[pool]], target, kind, [(rate, decay)], cfg, seed))
@@ -113,7 +116,7 @@ def linear_cached(
                 break
             rate /= 10  # steps on a squared error grow without end above a rate that depends on the features
         said = f"fixed: {why}" + (f"; a learning rate of {pair[0]:g} diverged" if rate < pair[0] else "")
-        return CachedFit(_without_unseen(out, labels, kind), pool, rate, decay, said, None)
+        return CachedFit(_told(out, labels, units), pool, rate, decay, said, None)
 
     usual = default_pool, (cfg.default_rate, cfg.default_decay)
     if len(pairs) * len(pools) == 1:
@@ -121,7 +124,7 @@ def linear_cached(
     if folds is None:
         return fixed(*usual, f"too few labels{' or groups' if groups is not None else ''} for {cfg.folds} folds")
     parts = np.stack([*(folds != fold for fold in range(cfg.folds)), np.ones(len(labels), dtype=bool)])
-    target = _targets(labels, kind, len(names), parts, x)
+    target = _targets(learnt, kind, len(names), parts, x)
     best: tuple[tuple[float, ...], CachedFit] | None = None
     metric = metric or headline(kind, labels)
     sign = METRICS[metric].sign
@@ -132,8 +135,10 @@ def linear_cached(
                 found: list[float] = []
                 for fold, held in enumerate(np.flatnonzero(~part) for part in parts[:-1]):
                     out = _answer(heads.outputs(features[torch.from_numpy(held).to(device)], fold, h), target, fold)
-                    sane = _sane(out, target, fold, kind)
-                    value = judge(kind, out, labels[held], names, only=metric).get(metric) if sane else -sign * math.inf
+                    value: float | None = -sign * math.inf
+                    if _sane(out, target, fold, kind):
+                        told = out if units is None else units.restore(out)
+                        value = judge(kind, told, labels[held], names, only=metric).get(metric)
                     if value is not None:  # a rare label may be in no image of a fold
                         found.append(value)
                 score = float(np.mean(found)) if found else math.nan
@@ -144,8 +149,7 @@ def linear_cached(
                     if not _sane(out, target, cfg.folds, kind):
                         continue  # it diverged on all labels, if not on the folds
                     how = f"best of {len(pairs)} x {len(pools)} by {cfg.folds}-fold cross-validation inside the labels"
-                    scores = _without_unseen(out, labels, kind)
-                    best = rank, CachedFit(scores, pool, *pairs[first + h], how, score)
+                    best = rank, CachedFit(_told(out, labels, units), pool, *pairs[first + h], how, score)
             first += heads.weight.shape[1]
     if best is None or best[0][0] == -math.inf:
         return fixed(*usual, "in no fold can the metric be computed")
@@ -193,10 +197,13 @@ def _answer(outputs: Tensor, target: _Targets, part: int) -> np.ndarray:
     return (outputs * target.std[part] + target.mean[part]).cpu().numpy()
 
 
-def _without_unseen(scores: np.ndarray, labels: np.ndarray, kind: Kind) -> np.ndarray:
-    if kind == "class":
-        scores[:, np.setdiff1d(np.arange(scores.shape[1]), labels)] = -np.inf
-    return scores
+def _told(outputs: np.ndarray, labels: np.ndarray, units: TargetScale | None) -> np.ndarray:
+    """Answers as they are given: numbers in their own units, and no class that no label is of."""
+    if units is not None:
+        return units.restore(outputs)
+    if labels.ndim == 1:
+        outputs[:, np.setdiff1d(np.arange(outputs.shape[1]), labels)] = -np.inf
+    return outputs
 
 
 def _solve(

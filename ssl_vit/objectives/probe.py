@@ -97,8 +97,6 @@ class FrozenProbe(Objective):
         *,
         reads: Pool | Literal["tokens"],
         kind: Literal["class", "multilabel", "regression"] = "class",
-        mean: Float[Tensor, " R"] | None = None,
-        std: Float[Tensor, " R"] | None = None,
     ) -> None:
         """Freezes a backbone in place.
 
@@ -107,17 +105,11 @@ class FrozenProbe(Objective):
             head: Features to outputs.
             reads: The pooled vector that goes into the head, or all tokens (class token first).
             kind: Softmax cross-entropy, a logistic loss per label, or squared error on standardised targets.
-            mean: Of the numbers to predict; None for none.
-            std: Of the numbers to predict; None for none.
         """
         super().__init__()
         self.backbone = backbone.requires_grad_(False).eval()
         self.head, self.kind = head, kind
         self.reads: Pool | Literal["tokens"] = reads
-        self.target_mean: Tensor
-        self.target_std: Tensor
-        self.register_buffer("target_mean", torch.zeros(1) if mean is None else mean)
-        self.register_buffer("target_std", torch.ones(1) if std is None else std)
 
     def train(self, mode: bool = True) -> FrozenProbe:
         """Training mode for the head only."""
@@ -135,17 +127,11 @@ class FrozenProbe(Objective):
                 x = self.backbone.forward_pooled(images, pool=self.reads)
         return self.head(x.to(torch.promote_types(x.dtype, torch.float32)))
 
-    def scores(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
-        """Logits, or numbers in the targets' own units."""
-        return self.outputs(images) * self.target_std + self.target_mean
-
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
-        """The loss of ``images`` Float[B C H W] (normalised) and ``labels`` as the kind has them."""
+        """The loss of ``images`` Float[B C H W] (normalised) and ``labels`` of the kind, numbers standardised."""
         out = self.outputs(inputs["images"])
         out = out.to(torch.promote_types(out.dtype, torch.float32))
-        labels = inputs["labels"]
-        if self.kind != "class":
-            labels = (labels.to(out.dtype) - self.target_mean) / self.target_std
+        labels = inputs["labels"] if self.kind == "class" else inputs["labels"].to(out.dtype)
         return StepOutput(LOSSES[self.kind](out, labels), {})
 
 

@@ -16,7 +16,7 @@ from ssl_vit.core.schedules import ema_decay
 from ssl_vit.data.constants import sent
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
-from ssl_vit.data.targets import Kind, TargetScale
+from ssl_vit.data.targets import Kind
 from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.batchnorm import running_statistics
@@ -117,7 +117,6 @@ def supervised_view(
     drop_rates: Float[Tensor, "*L"] | None = None,
     classes: int,
     kind: Kind = "class",
-    target_scale: TargetScale | None = None,
     dtype: torch.dtype,
 ) -> View:
     """Images, soft targets and stochastic depth.
@@ -129,8 +128,7 @@ def supervised_view(
         size: Side of the model's input in pixels.
         drop_rates: As ``Backbone.drop_rates`` gives them; None for none.
         classes: K, number of classes, labels or numbers to predict.
-        kind: What labels are.
-        target_scale: What numbers are standardised by; needed for regression alone.
+        kind: What labels are; numbers come standardised.
         dtype: Arithmetic of the images.
     """
     mixup, cutmix = loss.mixup, loss.cutmix
@@ -139,9 +137,7 @@ def supervised_view(
         images = train_images(batch, seed, scale, cfg, size, dtype)
         if cfg.erasing:
             images = erase(host_key(seed, "erasing", batch), images, cfg.erasing)
-        targets = mixing.make_targets(
-            batch.truth, kind, classes=classes, smoothing=loss.label_smoothing, scale=target_scale, dtype=dtype
-        )
+        targets = mixing.make_targets(batch.truth, kind, classes=classes, smoothing=loss.label_smoothing, dtype=dtype)
         if mixup or cutmix:
             key = host_key(seed, "mix", batch)
             images, targets = mixing.mix(key, images, targets, mixup=mixup, cutmix=cutmix)

@@ -13,8 +13,8 @@ from scipy.special import betaincinv
 from torch import Tensor
 
 from ssl_vit.core.randomness import Key, normal, uniform
-from ssl_vit.data.constants import constant, sent
-from ssl_vit.data.targets import Kind, TargetScale
+from ssl_vit.data.constants import sent
+from ssl_vit.data.targets import Kind
 
 _TRIES = 10
 _AREA, _RATIO = (0.02, 1 / 3), (0.3, 1 / 0.3)
@@ -41,28 +41,23 @@ def make_targets(
     *,
     classes: int,
     smoothing: float,
-    scale: TargetScale | None,
     dtype: torch.dtype,
 ) -> Float[Tensor, "B K"]:
-    """What the network is to answer: class probabilities, one probability per label, or standardised numbers.
+    """What the network is to answer: class probabilities, one probability per label, or the numbers as they come.
 
     Args:
-        labels: As ``ImageSet.labels``.
+        labels: As ``ImageSet.labels``, numbers as ``ImageSet.standardised`` has them.
         kind: How to read them.
         classes: K, number of classes, labels or numbers.
         smoothing: Mass moved from the class to all K, in [0, 1] (Szegedy et al. 2016); of several labels, 0 and 1 each
             move by half of it.
-        scale: What numbers are standardised by; needed for regression alone.
         dtype: Of the result.
     """
     if kind == "class":
         return F.one_hot(labels, classes).to(dtype) * (1.0 - smoothing) + smoothing / classes
     if kind == "multilabel":
         return labels.to(dtype) * (1.0 - smoothing) + smoothing / 2.0
-    if scale is None:
-        raise ValueError("numbers need what they are standardised by")
-    mean, std = (constant(v, labels.dtype, labels.device) for v in scale)
-    return ((labels - mean) / std).to(dtype)
+    return labels.to(dtype)
 
 
 def mix(

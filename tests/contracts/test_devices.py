@@ -137,12 +137,12 @@ def supervised(
 
 
 def of_kind(scale: PixelScale, kind: Any) -> tuple[Objective, View]:
-    numbers = TargetScale((4.5,), (2.9,)) if kind == "regression" else None
+    outputs = 1 if kind == "regression" else 10
     view = supervised_view(
         scale, RICH, RICH_LOSS, size=20, drop_rates=linear_rates(2, RICH_LOSS.drop_path),
-        classes=1 if numbers else 10, kind=kind, target_scale=numbers, dtype=torch.float32,
+        classes=outputs, kind=kind, dtype=torch.float32,
     )  # fmt: skip
-    return Supervised(model(20), 1 if numbers else 10, RICH_LOSS, kind), view
+    return Supervised(model(20), outputs, RICH_LOSS, kind), view
 
 
 def probe(scale: PixelScale, head: Any, reads: Any) -> tuple[Objective, View]:
@@ -242,7 +242,10 @@ def labelled_as(images: ImageSet, kind: str) -> ImageSet:
     if kind == "multilabel":
         return replace(images, labels=np.eye(10)[images.labels], kind="multilabel")
     if kind == "regression":
-        return replace(images, labels=images.labels[:, None].astype(np.float64), classes=("digit",), kind="regression")
+        numbers = images.labels[:, None].astype(np.float64)
+        return replace(images, labels=numbers, classes=("digit",), kind="regression").standardised(
+            TargetScale((4.5,), (2.9,))
+        )
     return images
 
 

@@ -205,6 +205,15 @@ def test_labels_of_classes_are_kept_as_they_are_and_rows_made_for_a_step() -> No
     assert torch.equal(numbers.at(rows), torch.eye(4)[rows, :2])
 
 
+def test_numbers_far_from_zero_keep_their_spread() -> None:
+    """Seconds since 1970, or a map's coordinates: single precision alone has steps of 128 there."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 8))
+    y = x @ rng.normal(size=(8, 1)) * 40
+    near, far = (solve(x, at + y, x, kind="regression", names=("taken",)).scores - at for at in (0.0, 1.7e9))
+    assert np.abs(near - y).mean() < 5 and np.abs(far - near).max() < 1e-3
+
+
 def test_a_rate_that_diverges_on_numbers_is_lowered_and_said() -> None:
     """Steps on a squared error grow without end above a rate that the features' largest direction decides."""
     rng = np.random.default_rng(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from ssl_vit.data.loading.batch import narrow, widen
 from ssl_vit.data.loading.cache import Cache
 from ssl_vit.data.loading.loader import Batch, Loader, UnreadableLog, eval_batches
 from ssl_vit.data.sources.folder import FileRows
+from ssl_vit.data.targets import measure_targets
 
 CPU = torch.device("cpu")
 
@@ -207,6 +209,15 @@ def test_a_batch_says_what_it_holds(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="opened without them"):
         _ = batch.truth
     assert batch.images.dtype == torch.int32
+
+
+def test_numbers_to_learn_from_keep_their_spread_however_large_they_are(tmp_path: Path) -> None:
+    taken = 1.7e9 + np.arange(9.0)[:, None]
+    images = replace(file_set(tmp_path, 9), labels=taken, classes=("taken",), kind="regression")
+    (batch,) = load(images.standardised(measure_targets(taken)), batch=9).batches(0, 1)
+    assert batch.truth.dtype == torch.float32  # MPS has no double
+    expected = (batch.index[:, None] - 4.0) / np.arange(9.0).std()
+    torch.testing.assert_close(batch.truth, expected.float(), rtol=0, atol=1e-6)
 
 
 def test_a_subset_keeps_rows_and_labels_together(tmp_path: Path) -> None:

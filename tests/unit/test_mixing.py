@@ -39,11 +39,11 @@ def test_beta_numbers_are_scipys_quantiles(alpha: float) -> None:
 
 def test_smoothed_targets_share_out_the_mass() -> None:
     labels = torch.tensor([2, 0])
-    targets = make_targets(labels, "class", classes=4, smoothing=0.1, scale=None, dtype=torch.float64)
+    targets = make_targets(labels, "class", classes=4, smoothing=0.1, dtype=torch.float64)
     assert targets.dtype == torch.float64
     expected = [[0.025, 0.025, 0.925, 0.025], [0.925, 0.025, 0.025, 0.025]]
     assert torch.allclose(targets, torch.tensor(expected, dtype=torch.float64))
-    hard = make_targets(labels, "class", classes=4, smoothing=0.0, scale=None, dtype=torch.float32)
+    hard = make_targets(labels, "class", classes=4, smoothing=0.0, dtype=torch.float32)
     assert hard.tolist() == [[0, 0, 1, 0], [1, 0, 0, 0]]
 
 

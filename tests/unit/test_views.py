@@ -438,13 +438,12 @@ def test_numbers_are_standardised_and_mixed_but_not_smoothed() -> None:
     rng = np.random.default_rng(0)
     labels = rng.normal((1000.0, -3.0, 7.0), (50.0, 0.1, 0.0), (10, 3))
     scale = measure_targets(labels)
-    assert np.abs(scale.restore((labels - np.array(scale.mean)) / np.array(scale.std)) - labels).max() < 1e-9
+    assert np.abs(scale.restore(scale.standardise(labels)) - labels).max() < 1e-9
     assert scale.std[2] == 1.0  # a constant target stays finite
-    batch = replace(batch_of(10), labels=torch.from_numpy(labels))
+    batch = replace(batch_of(10), labels=torch.from_numpy(scale.standardise(labels)))
     plain, mixed = (
         supervised_view(
-            COLOUR, PLAIN, replace(UNMIXED, mixup=mixup), size=24, classes=3, kind="regression",
-            target_scale=scale, dtype=F64,
+            COLOUR, PLAIN, replace(UNMIXED, mixup=mixup), size=24, classes=3, kind="regression", dtype=F64
         )(batch, 0)["targets"]
         for mixup in (0.0, 0.8)
     )  # fmt: skip

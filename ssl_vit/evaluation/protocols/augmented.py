@@ -153,12 +153,11 @@ def train_probe(
         head, reads = AttentiveHead(backbone.embed_dim, outputs, cfg.linear.heads), "tokens"
     else:
         head = linear_head(backbone.pooled_width(reads), outputs, standardise=protocol == "aug-mae")
-    mean = std = None
-    if data.train.kind == "regression":
-        mean, std = (torch.tensor(v) for v in measure_targets(data.train.truth))
-    objective = FrozenProbe(backbone, head, reads=reads, kind=data.train.kind, mean=mean, std=std)
+    targets = measure_targets(data.train.truth) if data.train.kind == "regression" else None
+    objective = FrozenProbe(backbone, head, reads=reads, kind=data.train.kind)
+    learnt = data.train if targets is None else data.train.standardised(targets)
     loader = Loader(
-        data.train, batch_size=cfg.fit.batch_size, micro_batch=micro_batch_size(cfg.fit, accelerator.num_processes),
+        learnt, batch_size=cfg.fit.batch_size, micro_batch=micro_batch_size(cfg.fit, accelerator.num_processes),
         seed=cfg.seed, device=accelerator.device, cache=cfg.data.cache, workers=cfg.data.workers,
         crops=file_crops(cfg.data, data.train, cfg.augment, size), repeats=cfg.augment.repeats,
     )  # fmt: skip
@@ -170,7 +169,8 @@ def train_probe(
     objective = fit(objective, loader, view, fit=taken, optim=optim, run=run, accelerator=accelerator, seed=cfg.seed)
     objective.eval()
     dtype = next(objective.head.parameters()).dtype
-    found = answers_to(objective.scores, data.test, scale, size=size, dtype=dtype, device=accelerator.device)
+    found = answers_to(objective.outputs, data.test, scale, size=size, dtype=dtype, device=accelerator.device)
+    found = found if targets is None else replace(found, x=targets.restore(found.x))
     metrics = measure(data.train.kind, found.x, found.labels, data.test.classes)
     metrics |= {"steps": count_steps(cfg.fit, loader), "unreadable_test_images": list(found.left_out)}
     return metrics, found
