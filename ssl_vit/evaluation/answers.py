@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.files import write_bytes_atomically
@@ -37,7 +37,8 @@ def answers_of(
     """Answers in the order of the test images that were judged, at these positions; scores are those of ``judge``.
 
     Accuracies are means over images. Other metrics are split by a jackknife that leaves out blocks of images (of whole
-    groups), so that one machinery gives intervals for all.
+    groups), so that one machinery gives intervals for all. Means over labels are split label by label: a block with the
+    only image of a rare label would else take that label from the mean, and count for far more than it says.
     """
     found: Answers = {"positions": positions.astype(np.int32)}
     if kind == "class":
@@ -49,14 +50,26 @@ def answers_of(
             units = accuracy_units(hits) if metric == "top1" else balanced_units(hits, labels)
             found["units"] = units.astype(np.float32)
             return found if groups is None else found | {"clusters": groups.astype(np.int64)}
-    if judge(kind, scores, labels, names, only=metric)[metric] is None:
-        return found
+    if kind == "class" and METRICS[metric].needs_variety:  # each class against the rest
+        occurring = np.unique(labels)
+        kind, names = "multilabel", tuple(names[c] for c in occurring)
+        scores, labels = log_softmax(scores, axis=1)[:, occurring], (labels[:, None] == occurring).astype(np.float64)
+    columns = [slice(None)] if kind == "class" else [slice(c, c + 1) for c in range(len(names))]
+    units = [_units(kind, metric, scores[..., c], labels[..., c], names[c], groups) for c in columns]
+    if known := [each for each in units if each is not None]:
+        found["units"] = np.mean(known, axis=0).astype(np.float32)
+    return found
 
-    def without(kept: np.ndarray) -> float | None:
+
+def _units(
+    kind: Kind, metric: str, scores: np.ndarray, labels: np.ndarray, names: tuple[str, ...], groups: np.ndarray | None
+) -> np.ndarray | None:
+    """Of any metric by its jackknife; None where it is undefined."""
+
+    def of(kept: np.ndarray | slice) -> float | None:
         return judge(kind, scores[kept], labels[kept], names, only=metric)[metric]
 
-    found["units"] = pseudo_values(without, blocks_of(len(labels), groups)).astype(np.float32)
-    return found
+    return None if of(slice(None)) is None else pseudo_values(of, blocks_of(len(labels), groups))
 
 
 def answered(test: ImageSet, metric: str, scores: np.ndarray, asked: Features) -> Answers:

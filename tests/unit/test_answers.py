@@ -55,6 +55,20 @@ def test_what_was_said_and_how_surely() -> None:
     assert found["units"].tolist() == [100.0, 0.0, 100.0]
 
 
+@pytest.mark.parametrize("kind", ["multilabel", "class"])
+def test_the_only_image_of_a_rare_label_does_not_take_the_label_with_it(kind: Kind) -> None:
+    """Rare: ranked second, so only what ranks above it matters. Common: ranked without a mistake."""
+    common = np.arange(30) >= 15
+    scores = np.stack([np.where(common, 1.0, -1.0), np.where(np.arange(30) == 7, 2.0, -4.0)], axis=1)
+    scores[20, 1], labels = 3.0, np.stack([common, np.arange(30) == 7], axis=1).astype(np.float64)
+    if kind == "class":
+        scores, labels = np.pad(scores, ((0, 0), (1, 0))), np.where(np.arange(30) == 7, 2, common.astype(np.int64))
+    names = ("other", "common", "rare")[3 - scores.shape[1] :]
+    units = answers_of(kind, "average_precision", scores, labels, names, positions=np.arange(30))["units"]
+    assert units.mean() == pytest.approx(judge(kind, scores, labels, names)["average_precision"], abs=1e-4)
+    assert (np.abs(units - np.median(units)) > 50).sum() == 1, "of the image above the rare one, not of the rare one"
+
+
 def test_a_metric_that_is_undefined_has_no_units() -> None:
     found = answers_of("class", "auroc", np.eye(3), np.array([0, 0, 0]), NAMES, positions=np.arange(3))
     assert set(found) == {"positions", "predicted", "confidence"}
