@@ -21,6 +21,14 @@ def labelled_draw(train: ImageSet, count: int | None, draw: int) -> ImageSet:
     return train if count is None else train.subset(draw_labels(train.truth, count, draw, train.kind))
 
 
+def too_few(images: ImageSet) -> str:
+    """Why there is no fifth of these labels to choose by, in words."""
+    if images.groups is not None:
+        return f"{len(images):,} labels of {len(np.unique(images.groups)):,} groups are too few to leave groups out"
+    every = "every class needs" if images.kind == "class" else "that takes"
+    return f"{len(images):,} labels are too few, {every} {HELD_OUT} to leave a fifth out"
+
+
 def held_out_inside(
     labels: np.ndarray, draw: int, kind: Kind = "class", groups: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray] | None:

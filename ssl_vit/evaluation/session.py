@@ -29,7 +29,7 @@ from ssl_vit.evaluation.features import (
     pays_to_compile,
     pixel_extractor,
 )
-from ssl_vit.evaluation.few_label import HELD_OUT, held_out_inside, labelled_draw
+from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw, too_few
 from ssl_vit.evaluation.store import identity_of, kept_features
 from ssl_vit.exports.origin import made_with, own_data
 from ssl_vit.exports.timm_folder import Exported, network_words
@@ -160,7 +160,7 @@ def held_out_part(data: Labelled, draw: int, who: str = "--eval.held_out") -> La
     train = data.train
     parts = held_out_inside(train.truth, draw, train.kind, train.groups)
     if parts is None:
-        raise UserError(f"{who}: {len(train):,} labels are too few, every class needs {HELD_OUT} to leave one out")
+        raise UserError(f"{who}: {too_few(train)}")
     kept, held = (train.subset(part) for part in parts)
     return data._replace(train=kept, test=held, split=held_out_of(len(train)))
 

@@ -23,7 +23,7 @@ from ssl_vit.data.loading.loader import chosen_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.sources.opening import open_labelled
 from ssl_vit.evaluation.features import images_at_once
-from ssl_vit.evaluation.few_label import HELD_OUT, held_out_inside
+from ssl_vit.evaluation.few_label import HELD_OUT, held_out_inside, too_few
 from ssl_vit.evaluation.knn import by_neighbours
 from ssl_vit.evaluation.metrics import judge
 from ssl_vit.models.backbone import Backbone, Pool
@@ -55,7 +55,7 @@ def open_watch(cfg: ResolvedPretraining, form: Format) -> Callable[[PixelScale],
         if train.form != form:
             raise UserError(f"{train.name} has images of other channels or another bit depth than the pool")
         if parts is None:
-            raise UserError(f"{len(train):,} labels are too few, every class needs {HELD_OUT} to hold a fifth out")
+            raise UserError(too_few(train))
     except UserError as error:
         raise UserError(f"--fit.watch knn: {error}; to train without a watch, leave --fit.watch out") from error
     height, width = train.shape or (cfg.model.img_size, cfg.model.img_size)

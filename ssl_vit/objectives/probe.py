@@ -110,6 +110,7 @@ class FrozenProbe(Objective):
         self.backbone = backbone.requires_grad_(False).eval()
         self.head, self.kind = head, kind
         self.reads: Pool | Literal["tokens"] = reads
+        self.register_load_state_dict_pre_hook(_without_units)
 
     def train(self, mode: bool = True) -> FrozenProbe:
         """Training mode for the head only."""
@@ -133,6 +134,12 @@ class FrozenProbe(Objective):
         out = out.to(torch.promote_types(out.dtype, torch.float32))
         labels = inputs["labels"] if self.kind == "class" else inputs["labels"].to(out.dtype)
         return StepOutput(LOSSES[self.kind](out, labels), {})
+
+
+def _without_units(_: nn.Module, state: dict[str, Tensor], *__: object) -> None:
+    """Probes of version 0.1 kept what numbers are standardised by; their checkpoints go on."""
+    for name in ("target_mean", "target_std"):
+        state.pop(name, None)
 
 
 def probe_view(scale: PixelScale, cfg: ResolvedAugment, *, size: int, dtype: torch.dtype) -> View:

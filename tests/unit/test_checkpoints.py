@@ -51,7 +51,7 @@ def test_the_sentence_says_what_it_is_about(write: Write) -> None:
         ({"test": {"fingerprint": "0ther"}}, "other test images"),
         ({"metric": "auroc"}, "--eval.metric top1"),
         ({"metric": "balanced"}, "--eval.metric top1"),  # there a wrong answer may count for something, too
-        ({"kind": "regression", "metric": "r2"}, "--eval.metric top1"),
+        ({"kind": "regression", "metric": "r2"}, "it needs one class per image"),
         ({"answers": False}, "has no answers beside it"),
         ({"right": RIGHT[:-1]}, "could not read the same test images"),
     ],

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from ssl_vit.configs import DataConfig, LabelledDataConfig
+from ssl_vit.data.sources.opening import open_labelled
 from ssl_vit.data.sources.splits import draw_labels
 from ssl_vit.data.targets import Kind, strata
-from ssl_vit.evaluation.few_label import held_out_inside
+from ssl_vit.evaluation.few_label import held_out_inside, too_few
 
 
 def labels_of(kind: Kind, n: int = 200) -> np.ndarray:
@@ -51,6 +55,15 @@ def test_few_labels_of_classes_without_five_stay_in_training_many_allow_no_choic
     assert len(split[1]) == 10
     assert held_out_inside(np.repeat([0, 1, 2], (50, 4, 4)), 0) is None
     assert held_out_inside(np.repeat([0, 1], (30, 4)), 0) is None
+
+
+def test_too_few_labels_are_told_by_their_kind() -> None:
+    digits = open_labelled(DataConfig(), LabelledDataConfig()).train.subset(np.arange(4))
+    assert too_few(digits) == "4 labels are too few, every class needs 5 to leave a fifth out"
+    numbers = replace(digits, labels=np.ones((4, 1)), kind="regression")
+    assert too_few(numbers) == "4 labels are too few, that takes 5 to leave a fifth out"
+    grouped = replace(digits, groups=np.array([3, 3, 4, 4]))
+    assert too_few(grouped) == "4 labels of 2 groups are too few to leave groups out"
 
 
 def test_a_rare_label_allows_a_choice() -> None:

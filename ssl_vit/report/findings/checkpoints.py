@@ -27,9 +27,10 @@ def between_two(results: Sequence[Result]) -> str:
     answers = [answers_beside(result.path) for result in results]
     for result, kept in zip(results, answers, strict=True):
         if result.protocol["metric"] != "top1":  # of balanced accuracy a wrong answer may count for something, too
+            one_class = result.protocol.get("kind", "class") == "class"
             raise UserError(
                 f"{result.path} leads with {result.protocol['metric']}; McNemar's test counts right and wrong answers: "
-                "judge with --eval.metric top1"
+                + ("judge with --eval.metric top1" if one_class else "it needs one class per image")
             )
         if "units" not in kept:
             raise UserError(f"{result.path} has no answers beside it (NAME.npz); repeat the evaluation that wrote it")
