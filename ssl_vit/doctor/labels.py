@@ -54,6 +54,9 @@ def examine_labels(parts: Sequence[tuple[str, Part]], why_not: str) -> Findings:
     if not len(present):
         found.warn("no image has any of the labels: there is nothing to learn from them")
         return found
+    if kind == "class" and len(present) < 2:
+        found.warn(f"all images are of one class, {names[order[0]]}: judging needs two")
+        return found
     ratio = present.max() / present.min()
     uneven = f"uneven: {ratio:.3g} times as many images of {names[order[0]]} as of {names[order[len(present) - 1]]}"
     found.say("balance", uneven if ratio >= _UNEVEN else f"even: within a factor of {ratio:.2g}")

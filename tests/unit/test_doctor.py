@@ -156,6 +156,8 @@ def test_balance_and_rare_classes() -> None:
     even = examine_labels([("all", part([0] * 20 + [1] * 20, ("a", "b")))], "")
     assert lines(even)["balance"] == "even: within a factor of 1"
     assert not even.warnings
+    one = examine_labels([("all", part([0] * 20, ("a",)))], "")
+    assert one.warnings == ["all images are of one class, a: judging needs two"]
 
 
 def test_labels_of_other_kinds_and_none() -> None:
