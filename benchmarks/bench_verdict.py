@@ -51,9 +51,10 @@ CASES = {
     "imagenette160": Case(("--model.img_size", "64"), (100, 1000)),
 }
 TINY = (
-    "--verdict.methods", "pixels", "--verdict.seeds", "1", "--verdict.train_draws", "2", "--verdict.probe_draws",
-    "2", "--verdict.length", "0.02", "--verdict.pretraining", "0.02", "--verdict.trials", "1",
+    "--verdict.methods", "pixels", "--verdict.seeds", "1", "--verdict.train_draws", "1", "--verdict.probe_draws",
+    "2", "--verdict.length", "0.005", "--verdict.pretraining", "0.02", "--verdict.trials", "1",
     "--verdict.matched_draws", "0", "--verdict.jobs", "0",
+    "--model.width", "16", "--model.depth", "1", "--model.heads", "2",
 )  # fmt: skip
 
 

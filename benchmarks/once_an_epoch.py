@@ -3,7 +3,7 @@
     python benchmarks/once_an_epoch.py
 
 Samples of a few bytes are packed into tar shards and read as a stream by 2 processes with 2 loader processes each. The
-walk through --epochs epochs is ended three times in the midst of one, and gone on with in new processes. Every process
+walk through --epochs epochs is ended --stops times in the midst of one, and gone on with in new processes. Each process
 writes down the number that it found inside each sample it decoded, and its memory; at the end all numbers are counted.
 """
 
@@ -26,7 +26,7 @@ import psutil
 
 from reports import RESULTS, about, made_by, paragraph, same_command, write
 
-WORLD, WORKERS, STOPS = 2, 2, 3
+WORLD, WORKERS = 2, 2
 SIDE = 4
 """Pixels: the number of a sample is written in its first four."""
 
@@ -96,7 +96,7 @@ def life(work: Path, batch: int, start: int, stop: int, number: int) -> None:
     subprocess.run([sys.executable, *command, *words], env=environment, check=True)
 
 
-def counted(work: Path, samples: int, steps: int, batch: int) -> dict[str, Any]:
+def counted(work: Path, samples: int, steps: int, batch: int, stops: int) -> dict[str, Any]:
     """How often every sample was seen in each epoch, by what was written down."""
     files = sorted(work.glob("seen-*.npy"))
     seen = np.concatenate([np.load(file) for file in files])
@@ -109,7 +109,7 @@ def counted(work: Path, samples: int, steps: int, batch: int) -> dict[str, Any]:
     told = [json.loads(file.read_text()) for file in sorted(work.glob("told-*.json"))]
     growth = [(one["bytes"][-1] - one["bytes"][len(one["bytes"]) // 4]) / max(1, one["bytes"][-1]) for one in told]
     return {
-        "samples": samples, "epochs": epochs, "steps": steps, "stops": STOPS, "processes": WORLD, "loaders": WORKERS,
+        "samples": samples, "epochs": epochs, "steps": steps, "stops": stops, "processes": WORLD, "loaders": WORKERS,
         "samples_seen": len(seen), "not_exactly_once": wrong,
         "most_megabytes_of_a_process_and_its_loaders": max(max(one["bytes"]) for one in told) / 1e6,
         "largest_growth_of_memory_after_the_first_quarter": max(growth),
@@ -123,6 +123,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=1_000_000)
     parser.add_argument("--shard", type=int, default=10_000, help="samples in a shard")
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--stops", type=int, default=3, help="times that the walk is ended and gone on with")
     parser.add_argument("--batch", type=int, default=2_000, help="images of a step; divides the samples")
     parser.add_argument("--work", type=Path, default=Path("once"), help="shards, and what was seen")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -138,13 +139,13 @@ def main() -> None:
     if not (work / "shards").exists():
         write_shards(work / "part", options.samples, options.shard)
         (work / "part").replace(work / "shards")
-    steps = options.epochs * options.samples // options.batch
-    bounds = [steps * part // (STOPS + 1) + (part * 3) % 7 * (0 < part <= STOPS) for part in range(STOPS + 2)]
+    steps, stops = options.epochs * options.samples // options.batch, options.stops
+    bounds = [steps * part // (stops + 1) + (part * 3) % 7 * (0 < part <= stops) for part in range(stops + 2)]
     bounds[-1] = steps
     for number, (start, stop) in enumerate(pairwise(bounds)):
         if not (work / f"told-{number}-{WORLD - 1}.json").exists():
             life(work, options.batch, start, stop, number)
-    row = counted(work, options.samples, steps, options.batch)
+    row = counted(work, options.samples, steps, options.batch, stops)
     made = about(same_command("once_an_epoch.py", sys.argv[1:]))
     text = ["# Every sample once an epoch", "", paragraph(__doc__, 2), "", "| | |", "| --- | ---: |"]
     for name, value in row.items():

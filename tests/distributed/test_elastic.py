@@ -63,12 +63,20 @@ def launched(command: list[str], folder: Path, environment: dict[str, str]) -> t
     return launcher.returncode, out.read_text(), err.read_text()
 
 
-@pytest.mark.parametrize(("launcher", "rank"), [(TORCHRUN, "0"), (TORCHRUN, "1"), (ACCELERATE, "1")])
-def test_a_job_goes_on_by_itself(launcher: list[str], rank: str, launch, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    whole = launch(2, str(program), "whole", "none", cwd=tmp_path)
-    assert whole.returncode == 0, whole.stderr[-3000:]
+@pytest.fixture(scope="module")
+def whole(launch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, of which nothing is killed."""
+    folder = tmp_path_factory.mktemp("elastic")
+    (folder / "program.py").write_text(PROGRAM)
+    done = launch(2, str(folder / "program.py"), "whole", "none", cwd=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder / "whole"
+
+
+# Accelerate has torchrun's agent, so that both launchers and both ranks are in two jobs.
+@pytest.mark.parametrize(("launcher", "rank"), [(TORCHRUN, "0"), (ACCELERATE, "1")])
+def test_a_job_goes_on_by_itself(launcher: list[str], rank: str, whole: Path, tmp_path: Path) -> None:
+    program = whole.parent / "program.py"
     environment = {k: v for k, v in os.environ.items() if k not in LAUNCHERS}
     environment |= {
         "ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)
@@ -79,4 +87,4 @@ def test_a_job_goes_on_by_itself(launcher: list[str], rank: str, launch, tmp_pat
     assert sorted(path.name for path in tmp_path.glob("start-*")) == ["start-0", "start-1"]  # no other was needed
     if rank == "0":
         assert "is taken over from process" in err
-    assert (tmp_path / "whole" / "metrics.jsonl").read_text() == (tmp_path / "killed" / "metrics.jsonl").read_text()
+    assert (whole / "metrics.jsonl").read_text() == (tmp_path / "killed" / "metrics.jsonl").read_text()

@@ -12,6 +12,7 @@ WORDS = [
     "--data.path", "images", "--run.dir", "v", "--verdict.methods", "mae,pixels", "--verdict.labels", "[10]",
     "--verdict.seeds", "1", "--verdict.train_draws", "1", "--verdict.probe_draws", "1", "--verdict.matched_draws", "1",
     "--verdict.trials", "2", "--verdict.length", "0.02", "--verdict.pretraining", "0.02",
+    "--model.width", "16", "--model.depth", "1", "--model.heads", "2",
 ]  # fmt: skip
 
 
