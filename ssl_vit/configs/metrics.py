@@ -41,6 +41,9 @@ class Metric:
     per_image: bool = False
     """Whether it is a mean over test images, so that each of them contributes a number of its own."""
 
+    mean_over_labels: tuple[Kind, ...] = ()
+    """Kinds for which it is a mean over labels (numbers; classes, each against the rest), so that intervals are too."""
+
     @property
     def percent(self) -> bool:
         """Whether values are in percent."""
@@ -57,13 +60,16 @@ _METRICS = [
     Metric("top5", "top-5 %", "top-5 accuracy", (), ("class",), per_image=True),
     Metric("balanced", "balanced %", "balanced accuracy", ("class",), ("class",), per_image=True),
     Metric("average_precision", "mean AP %", "mean average precision", ("class", "multilabel"), ("multilabel",),
-           needs_variety=True),
-    Metric("auroc", "AUROC %", "AUROC", ("class", "multilabel"), ("class", "multilabel"), needs_variety=True),
-    Metric("macro_f1", "macro-F1 %", "macro-F1", ("class", "multilabel"), ("multilabel",)),
+           needs_variety=True, mean_over_labels=("class", "multilabel")),
+    Metric("auroc", "AUROC %", "AUROC", ("class", "multilabel"), ("class", "multilabel"), needs_variety=True,
+           mean_over_labels=("class", "multilabel")),
+    Metric("macro_f1", "macro-F1 %", "macro-F1", ("class", "multilabel"), ("multilabel",),
+           mean_over_labels=("multilabel",)),
     Metric("r2", "R2", "R2", ("regression",), ("regression",), "", bounds=(-math.inf, 1.0), form=".3f",
-           needs_variety=True),
+           needs_variety=True, mean_over_labels=("regression",)),
     Metric("mean_absolute_error", "mean abs. error", "mean absolute error", ("regression",), ("regression",),
-           "units of the labels", larger_is_better=False, bounds=(0.0, math.inf), form=".4g"),
+           "units of the labels", larger_is_better=False, bounds=(0.0, math.inf), form=".4g",
+           mean_over_labels=("regression",)),
 ]  # fmt: skip
 METRICS = {metric.name: metric for metric in _METRICS}
 """By name; of those that lead with a kind of labels the first is the usual one."""

@@ -50,11 +50,12 @@ def answers_of(
             units = accuracy_units(hits) if metric == "top1" else balanced_units(hits, labels)
             found["units"] = units.astype(np.float32)
             return found if groups is None else found | {"clusters": groups.astype(np.int64)}
-    if kind == "class" and METRICS[metric].needs_variety:  # each class against the rest
+    split = kind in METRICS[metric].mean_over_labels
+    if split and kind == "class":  # each class against the rest
         occurring = np.unique(labels)
         kind, names = "multilabel", tuple(names[c] for c in occurring)
         scores, labels = log_softmax(scores, axis=1)[:, occurring], (labels[:, None] == occurring).astype(np.float64)
-    columns = [slice(None)] if kind == "class" else [slice(c, c + 1) for c in range(len(names))]
+    columns = [slice(c, c + 1) for c in range(len(names))] if split else [slice(None)]
     units = [_units(kind, metric, scores[..., c], labels[..., c], names[c], groups) for c in columns]
     if known := [each for each in units if each is not None]:
         found["units"] = np.mean(known, axis=0).astype(np.float32)
