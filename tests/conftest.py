@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from jaxtyping import install_import_hook
 
 from made_processes import Warm
 from made_scripts import SMALL, InProcess
@@ -28,8 +27,6 @@ STARTS_PROCESSES = {"launch", "launched", "warm"}
 """Fixtures that start Python again."""
 TYPED = {"contracts", "parity"}
 """Folders whose tests say most with shapes and types checked at run time."""
-CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
-"""What checks types. As for pyright, an int is a float, too."""
 
 os.environ["OMP_NUM_THREADS"] = "1"  # a worker per core; and sums of one order, however many there are
 if "SSL_VIT_CACHE" not in os.environ:  # what the leak guard found is kept for one run of the tests, and all its workers
@@ -64,7 +61,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = ""
     settings.load_profile("thorough" if CI else "quick")
     if CI or (paths and all(path.relative_to(TESTS).parts[0] in TYPED for path in paths)):
-        install_import_hook("ssl_vit", CHECKER)  # of the whole process, before the package is imported
+        from made_checks import check
+
+        check("ssl_vit")  # of the whole process, before the package is imported
 
 
 @pytest.hookimpl(tryfirst=True)
