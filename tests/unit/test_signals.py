@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ssl_vit.core import signals
@@ -142,7 +142,7 @@ def test_a_signal_while_it_leaves_changes_nothing(tmp_path: Path) -> None:
 
 
 FULL = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
@@ -154,35 +154,56 @@ from ssl_vit.training.stopping import leave
 def mistaken():
     raise UserError("a mistake")
 
+for folder, end, full in json.loads(sys.argv[1]):  # each in a process of its own, which need not import all this again
+    if not (child := os.fork()):
+        os.chdir(folder)
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open("/dev/full" if name in full else f"../{name}", os.O_WRONLY | os.O_CREAT), number)
+        break
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    Path(folder, "../status").write_text(str(status))
+else:
+    sys.exit()
+
 with mistakes_told():
     lock.hold(Path("."))
     print("a line that is still to be written")
     say_once("note: it begins")
     TrainingProgress(9, 0, 1, True).tell("forecast")
     Path("worked").touch()
-    {end}
+    exec(end)
 """
+ENDS = {
+    "leave(signal.SIGTERM, 7, True)": 75, "os.kill(os.getpid(), signal.SIGUSR1)": 75, "mistaken()": 1,
+    "raise KeyboardInterrupt": 130,
+}  # fmt: skip
+STREAMS = [("stderr",), ("stdout",), ("stdout", "stderr")]
+
+
+@pytest.fixture(scope="module")
+def on_full_disks(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, tuple[str, ...]], Path]:
+    """Folders of processes that ended with streams to a full disk: the status, what was told, and where they worked."""
+    found = {(end, full): tmp_path_factory.mktemp("full") for end in ENDS for full in STREAMS}
+    for folder in found.values():
+        (folder / "work").mkdir()
+    left_out = ("WORLD_SIZE", "RANK", "PYTHONUNBUFFERED")  # with the last one print itself fails
+    environment = {k: v for k, v in os.environ.items() if k not in left_out} | {"PYTHONPATH": str(ROOT)}
+    cases = json.dumps([(str(folder / "work"), end, full) for (end, full), folder in found.items()])
+    subprocess.run([sys.executable, "-c", FULL, cases], env=environment, check=True)
+    return found
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
-@pytest.mark.parametrize("full", [("stderr",), ("stdout",), ("stdout", "stderr")], ids=" and ".join)
-@pytest.mark.parametrize(
-    ("end", "status"),
-    [("leave(signal.SIGTERM, 7, True)", 75), ("os.kill(os.getpid(), signal.SIGUSR1)", 75), ("mistaken()", 1),
-     ("raise KeyboardInterrupt", 130)],
-)  # fmt: skip
+@pytest.mark.parametrize("full", STREAMS, ids=" and ".join)
+@pytest.mark.parametrize("end", ENDS)
 def test_a_full_disk_under_a_log_ends_no_work_and_changes_no_status(
-    end: str, status: int, full: tuple[str, ...], tmp_path: Path
+    end: str, full: tuple[str, ...], on_full_disks: dict[tuple[str, tuple[str, ...]], Path]
 ) -> None:
-    left_out = ("WORLD_SIZE", "RANK", "PYTHONUNBUFFERED")  # with the last one print itself fails
-    environment = {k: v for k, v in os.environ.items() if k not in left_out} | {"PYTHONPATH": str(ROOT)}
-    with Path("/dev/full").open("w") as device:
-        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **dict.fromkeys(full, device)}
-        code = [sys.executable, "-c", FULL.format(end=end)]
-        done = subprocess.run(code, cwd=tmp_path, env=environment, text=True, check=False, **streams)
-    assert done.returncode == status, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["worked"]
-    assert done.stderr is None or (len(done.stderr.splitlines()) == 3 and "full" not in done.stderr)
+    folder = on_full_disks[end, full]
+    told = "" if "stderr" in full else (folder / "stderr").read_text()
+    assert int((folder / "status").read_text()) == ENDS[end], told
+    assert [path.name for path in (folder / "work").iterdir()] == ["worked"]
+    assert "stderr" in full or (len(told.splitlines()) == 3 and "full" not in told)
 
 
 def test_a_pipe_to_another_process_that_breaks_is_no_reader_gone() -> None:
