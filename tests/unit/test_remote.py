@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 from ssl_vit.configs import PoolConfig, SourceConfig
@@ -85,9 +85,10 @@ def test_what_it_is_called(tmp_path: Path) -> None:
 
 
 @given(
-    reads=st.lists(st.tuples(st.integers(0, 2100), st.integers(0, 700)), max_size=12), block=st.integers(1, 3000),
+    reads=st.lists(st.tuples(st.integers(0, 2100), st.integers(0, 700)), max_size=12), block=st.integers(50, 3000),
     most=st.integers(0, 3000),
 )  # fmt: skip
+@example(reads=[(0, 12), (5, 3), (40, 20)], block=1, most=30)  # a file per block, so few of so small ones
 def test_any_part_is_what_it_is_on_a_disk(
     reads: list[tuple[int, int]], block: int, most: int, tmp_path_factory
 ) -> None:
