@@ -105,7 +105,7 @@ class FitConfig:
     depends on the network (benchmarks/results/layout.md)."""
     recompute: Annotated[bool, NO_EFFECT] = False
     """Activation checkpointing: keep only what enters each block and compute the rest again in the backward pass; less
-    memory for a tenth to a third more time (benchmarks/results/scale.md)."""
+    memory for mostly a tenth to a quarter more time (benchmarks/results/scale.md)."""
     shard: Annotated[bool | None, NO_EFFECT] = None
     """Several processes hold a part of every weight, gradient and average each, for networks that do not fit otherwise
     (ViT-L and larger; FSDP2), and write checkpoints together while training goes on; equal up to rounding. Default:
