@@ -135,7 +135,8 @@ def judged(name: str, options: argparse.Namespace, minutes: float, seed: int) ->
     path = "digits" if name == "digits" else options.data / name
     if options.subset and name in ("cifar10", "imagenette160"):
         path = part_of(options.data / name, options.work / f"{name}-{options.subset}", options.subset)
-    words = ["--data.path", str(path), *case.words, "--verdict.labels", json.dumps(case.labels), "--seed", str(seed),
+    labels = case.labels[:1] if options.tiny else case.labels
+    words = ["--data.path", str(path), *case.words, "--verdict.labels", json.dumps(labels), "--seed", str(seed),
              "--verdict.budget", f"{60 * minutes:g}s", "--run.dir", str(folder)]  # fmt: skip
     words += TINY if options.tiny else ()
     began = time.monotonic()

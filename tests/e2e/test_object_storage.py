@@ -145,14 +145,22 @@ def run(warm: Warm, cwd: Path, data: str, name: str, address: str, *words: str, 
     )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def here(bucket: tuple[Path, int], warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of the shards on a disk, however many processes load them."""
+    folder = tmp_path_factory.mktemp("disk")
+    loading = ["--data.stream", "true", "--data.workers", "0"]
+    done = run(warm, folder, str(bucket[0]), "run", "http://127.0.0.1:1", *loading)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder / "run"
+
+
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_run_on_s3_is_that_on_a_disk_whatever_fails(
-    workers: str, bucket: tuple[Path, int], faulty: tuple[type[Faulty], str], warm: Warm, tmp_path: Path
+    workers: str, here: Path, faulty: tuple[type[Faulty], str], warm: Warm, tmp_path: Path
 ) -> None:
     kind, address = faulty
     loading = ["--data.stream", "true", "--data.workers", workers]
-    here = run(warm, tmp_path, str(bucket[0]), "here", address, *loading)
-    assert here.returncode == 0, here.stderr[-3000:]
     kind.faults = ("500", "half of it", "nothing comes")
     small = ["--data.cache_size", "0.0001"]  # 100 kB of 300: blocks come and go
     killed = run(warm, tmp_path, "s3://images/shards", "there", address, *loading, *small, at=9)
@@ -162,7 +170,7 @@ def test_a_run_on_s3_is_that_on_a_disk_whatever_fails(
     assert "continues after step 6" in again.stdout
     assert kind.parts > 3 * 10
     for name in ("metrics.jsonl", "backbone/model.safetensors"):
-        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+        assert (tmp_path / "there" / name).read_bytes() == (here / name).read_bytes()
     left = [path.stat().st_size for path in (tmp_path / "cache" / "objects").iterdir()]
     assert 0 < sum(left) <= 100_000
 

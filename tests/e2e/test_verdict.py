@@ -172,7 +172,7 @@ def test_the_report_is_made_again_without_torch(verdict, tmp_path: Path) -> None
 
 
 ELSEWHERE = [
-    "--data.path", "images", "--verdict.methods", "pixels", "--verdict.labels", "[10]", "--verdict.seeds", "1",
+    "--data.path", "images", "--verdict.methods", "pixels", "--verdict.labels", "[48]", "--verdict.seeds", "1",
     "--verdict.train_draws", "1", "--verdict.probe_draws", "1", "--verdict.trials", "1", "--verdict.matched_draws", "0",
     "--verdict.length", "0.02", "--verdict.budget", "1d", "--verdict.jobs", "2",
 ]  # fmt: skip
@@ -180,10 +180,10 @@ ELSEWHERE = [
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory, launched) -> Path:
-    """A small verdict made by processes of this machine."""
+    """A small verdict made by one process of this machine."""
     folder = tmp_path_factory.mktemp("here")
     save_images(folder / "images", {"a": 30, "b": 30}, side=8)
-    done = launched("eval/verdict.py", *ELSEWHERE, *TINY, "--run.dir", "v", cwd=folder)
+    done = launched("eval/verdict.py", *ELSEWHERE, *TINY, "--verdict.jobs", "0", "--run.dir", "v", cwd=folder)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
@@ -218,7 +218,7 @@ def test_networks_and_public_weights_on_images_that_leak(script, launched, tmp_p
     status, _, err = script("recipes/mae.py", "--data.path", "images", "--fit.epochs", "1", "--run.dir", "run", *TINY)
     assert status == 0, err
     words = [*SHORT, *TINY, "--verdict.networks", "vit,hybrid", "--verdict.methods", "lejepa,public,pixels",
-             "--verdict.public", "run/backbone"]  # fmt: skip
+             "--verdict.public", "run/backbone", "--verdict.trials", "1", "--verdict.jobs", "0"]  # fmt: skip
     done = launched("eval/verdict.py", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     made = tmp_path / "v"
