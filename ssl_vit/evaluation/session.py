@@ -31,7 +31,7 @@ from ssl_vit.evaluation.features import (
 )
 from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw, too_few
 from ssl_vit.evaluation.store import identity_of, kept_features
-from ssl_vit.exports.origin import made_with, own_data
+from ssl_vit.exports.origin import judged_otherwise, made_with, own_data
 from ssl_vit.exports.timm_folder import Exported, network_words
 from ssl_vit.leaks.guard import Omission, guard_labelled, on_leak, seen_in_pre_training
 from ssl_vit.models.backbone import Backbone
@@ -58,12 +58,14 @@ class Session(NamedTuple):
     """The labelled images, as the run recorded them and the command line changed them."""
     omission: Omission | None = None
     """Training images that were left out, because they show test images."""
+    otherwise: bool = False
+    """Whether images or labels are others than those that the backbone's run was told of."""
 
     def suffix(self, seed: int) -> str:
         """What tells this result's file from others: drawn labels, what is judged on, seed; empty in the plain case."""
         drawn = "" if self.cfg.labels is None else f"-{self.cfg.labels}-labels-draw-{self.cfg.draw}"
         drawn += "-held-out" if isinstance(self.cfg, LabelsConfig) and self.cfg.held_out else ""
-        other = "" if self.cfg.data.path is None else f"-on-{self.data.test.fingerprint[:8]}"
+        other = f"-on-{self.data.test.fingerprint[:8]}" if self.otherwise else ""
         return drawn + other + (f"-seed-{seed}" if seed else "")
 
     def result(
@@ -230,7 +232,8 @@ def open_session(
     if main:
         sys.stderr.write(told)
     path = Path(run.dir).expanduser() if run.dir else exported.place
-    return Session(exported, found, RunDir(path, main), cfg, metric, seen, named, omission)
+    otherwise = judged_otherwise(exported.about, cfg.data, named)
+    return Session(exported, found, RunDir(path, main), cfg, metric, seen, named, omission, otherwise)
 
 
 def fitted(images: ImageSet, exported: Exported) -> Exported:

@@ -61,6 +61,20 @@ def own_data(about: dict[str, Any], named: LabelledDataConfig) -> tuple[DataConf
     return own, named
 
 
+def judged_otherwise(about: dict[str, Any], asked: LabelledDataConfig, named: LabelledDataConfig) -> bool:
+    """Whether a backbone is judged on other images or labels than its run was told of.
+
+    Args:
+        about: What an exported backbone remembers.
+        asked: What the command line names.
+        named: What that comes to (``own_data``).
+    """
+    if asked.path is not None:
+        return True
+    told = LabelledDataConfig(**about["eval_data"])  # of an earlier version, maybe, which knew fewer options
+    return _absolute(to_dict(named)) != _absolute(to_dict(told))
+
+
 def as_decoded(about: dict[str, Any], asked: DataConfig) -> tuple[int | None, int | None]:
     """Canvas and window in pixels: those that are asked for, else those that the training images were decoded with."""
     if asked.canvas or asked.window:
@@ -71,12 +85,12 @@ def as_decoded(about: dict[str, Any], asked: DataConfig) -> tuple[int | None, in
 
 def recorded_data(data: DataConfig, judged_on: LabelledDataConfig) -> dict[str, Any]:
     """What an exported backbone remembers of its data; paths become absolute so that it may be used from anywhere."""
+    return {"data": _absolute(to_dict(data)), "eval_data": _absolute(to_dict(judged_on))}
 
-    def absolute(values: dict[str, Any]) -> dict[str, Any]:
-        found = {name: values[name] for name in ("path", "labels") if values[name] not in (None, "digits")}
-        there = {name: Path(path).expanduser() for name, path in found.items()}
-        roots = {"root": ",".join(str(folder.resolve()) for folder in folders(values["root"])) or None}
-        # A name on the hub stays one.
-        return values | {name: str(place.resolve()) for name, place in there.items() if place.exists()} | roots
 
-    return {"data": absolute(to_dict(data)), "eval_data": absolute(to_dict(judged_on))}
+def _absolute(values: dict[str, Any]) -> dict[str, Any]:
+    found = {name: values[name] for name in ("path", "labels") if values[name] not in (None, "digits")}
+    there = {name: Path(path).expanduser() for name, path in found.items()}
+    roots = {"root": ",".join(str(folder.resolve()) for folder in folders(values["root"])) or None}
+    # A name on the hub stays one.
+    return values | {name: str(place.resolve()) for name, place in there.items() if place.exists()} | roots

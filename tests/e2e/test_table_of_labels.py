@@ -119,6 +119,17 @@ def test_which_images_and_in_which_order(here: Path, script) -> None:
     assert "60 images from new" in out
 
 
+def test_other_labels_have_a_result_of_their_own(here: Path, script) -> None:
+    for column in (None, "kind", "plate", "plate"):
+        other = ["--eval.data.labels", "several.csv", "--eval.data.label_column", column] if column else []
+        status, _, err = script("eval/knn.py", "run", *other)
+        assert status == 0, err
+    found = {path.name: json.loads(path.read_text()) for path in Path("run/results").glob("knn*.json")}
+    others = found.keys() - {"knn.json"}
+    assert len(others) == 2 and all(name.startswith("knn-on-") for name in others)
+    assert len({found[name]["protocol"]["test"]["fingerprint"] for name in others}) == 2
+
+
 @pytest.mark.parametrize(
     ("words", "count"),
     [
