@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ssl_vit.configs import PredictRecipe
+from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import check_out
 from ssl_vit.script import run_script
 
@@ -20,7 +21,17 @@ def check(cfg: PredictRecipe) -> Path:
     Args:
         cfg: What ``--help`` lists.
     """
-    return check_out(cfg.out, (".csv", ".parquet"))
+    path = check_out(cfg.out, (".csv", ".parquet"))
+    page = path.with_suffix(".html")
+    if cfg.predict.pictures and page.exists():
+        from ssl_vit.report.labelling import is_page
+
+        if not is_page(page):
+            raise UserError(
+                f"--out {cfg.out}: the page beside it would replace {page}, which is another; name another table, or "
+                "leave the page out with --predict.pictures 0"
+            )
+    return path
 
 
 def main(cfg: PredictRecipe) -> None:

@@ -14,6 +14,7 @@ from ssl_vit.configs import DataConfig, EmbedConfig, EmbedRecipe, LabelledDataCo
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.known import KnownLabels, open_known
+from ssl_vit.data.sources.locate import is_read
 from ssl_vit.data.sources.opening import roots_with, same_source
 from ssl_vit.evaluation.feature_table import write_features
 from ssl_vit.evaluation.features import backbone_extractor, images_at_once
@@ -104,10 +105,11 @@ def spare(out: Path, source: DataConfig) -> None:
         source: Where images and their labels are.
 
     Raises:
-        UserError: Where one of them is that file.
+        UserError: Where they are read from that file, or would be the next time.
     """
-    if any(given and same_source(given, str(out)) for given in (source.path, source.labels)):
-        raise UserError(f"--out {out} is what images or labels are read from, which it would replace; name another")
+    if is_read(source, out):
+        why = "which it would replace" if out.exists() else "so the next reading would take it for images or labels"
+        raise UserError(f"--out {out} is where images or labels are read from, {why}; name another place")
 
 
 def in_words(found: Embedded) -> str:

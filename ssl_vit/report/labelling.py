@@ -13,6 +13,8 @@ from ssl_vit.report.cells import NOTHING, Table, table
 from ssl_vit.report.page.blocks import Page, Picture, Section, Thumbnail, Thumbnails, Words
 from ssl_vit.report.page.render import html
 
+QUESTION = "What to label next?"
+
 
 class Doubtful(NamedTuple):
     """An image to label next."""
@@ -66,7 +68,7 @@ def page(found: Answered, doubts: Sequence[Doubtful], title: str) -> str:
     )
     return html(
         Page(
-            title=title, question="What to label next?", refused=False, beside=(judged,), numbers=tuple(numbers),
+            title=title, question=QUESTION, refused=False, beside=(judged,), numbers=tuple(numbers),
             sentence=_sentence(len(doubts), found.whole),
             sections=(
                 Section("next", "Least certain first", (Words(note, note=True), shown)),
@@ -106,3 +108,12 @@ def write_page(path: Path, found: Answered, doubts: Sequence[Doubtful], title: s
         title: The images' name.
     """
     write_atomically(path, page(found, doubts, title))
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file is one that ``write_page`` left; others are not to be replaced.
+
+    Args:
+        path: A file that is there.
+    """
+    return path.is_file() and QUESTION.encode() in path.read_bytes()

@@ -102,6 +102,20 @@ def test_what_does_not_fit_is_refused(run: Path, script) -> None:
         assert err.count("\n") == 1
 
 
+def test_the_page_beside_the_table_replaces_its_own_kind_alone(run: Path, script) -> None:
+    Path("mine.html").write_text("<h1>my own page</h1>")
+    words = ["--classifier", "run", "--data.path", "photos", "--out", "mine.csv"]
+    status, _, err = script("eval/predict.py", *words)
+    assert status == 1 and "would replace mine.html, which is another" in err
+    assert Path("mine.html").read_text() == "<h1>my own page</h1>"
+    status, _, err = script("eval/predict.py", *words, "--predict.pictures", "0")
+    assert status == 0, err
+    Path("mine.html").unlink()
+    for _ in range(2):
+        status, out, err = script("eval/predict.py", *words)
+        assert status == 0 and "mine.html: what to label next" in out, err
+
+
 def test_fine_tuning_at_another_resolution_and_patch_size(run: Path, script) -> None:
     sizes = ["--model.img_size", "48", "--model.patch_size", "8"]
     status, _, err = script("eval/finetune.py", "--backbone", "run", *sizes, *SHORT, "tuned")

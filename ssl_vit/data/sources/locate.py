@@ -190,6 +190,26 @@ def _metadata(place: Path) -> dict[str, list[Path]]:
     return {}
 
 
+def is_read(cfg: SourceConfig, file: Path) -> bool:
+    """Whether a source is read from a file, or would be if that were written where it is not yet.
+
+    Args:
+        cfg: The source.
+        file: Any.
+    """
+    for given in filter(None, (cfg.path, cfg.labels)):
+        if given != "digits" and Path(given).expanduser().resolve() == file.resolve():
+            return True
+    place, ending = Path(cfg.path or "").expanduser(), file.suffix.lower()
+    if not cfg.path or not place.is_dir() or not file.resolve().is_relative_to(place.resolve()):
+        return False
+    if file.name in _METADATA:
+        return True
+    if ending in _KINDS:
+        return file.exists() or file.resolve().parent == place.resolve()
+    return ending in _LISTS and not any(one.suffix.lower() in SUFFIXES for one in place.rglob("*"))
+
+
 def _saved(place: Path) -> Any:
     """What ``save_to_disk`` wrote."""
     import datasets
