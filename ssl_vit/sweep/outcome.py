@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from ssl_vit.core.started import typed
 from ssl_vit.methods import LABELLED
 from ssl_vit.report.cells import NOTHING, Cell, signed_value, span, table
 from ssl_vit.report.written import Written, mean_of
+from ssl_vit.runs.identity import digest
 from ssl_vit.runs.listing import Run, last_line, read
 from ssl_vit.runs.networks import weights_hash
 from ssl_vit.runs.results import Result, is_held_out
@@ -39,6 +39,8 @@ class Column(NamedTuple):
     fingerprint: str
     split: str
     held_out: bool
+    options: str
+    """Of judging, of a pre-trained network: none of them is varied. Empty where training is a part of it."""
 
     @property
     def heading(self) -> str:
@@ -73,7 +75,7 @@ def outcome(plan: Plan, failed: Mapping[Child, str]) -> Outcome:
         for result in several:
             heads = _heads(result)
             if heads:
-                by_setting = values.setdefault(_column(result), {})
+                by_setting = values.setdefault(_column(result, child), {})
                 by_setting.setdefault(child.setting, {})[child.seed] = next(iter(heads.values()))
     rows: list[list[Cell | str]] = []
     records: list[dict[str, Any]] = []
@@ -101,8 +103,9 @@ def outcome(plan: Plan, failed: Mapping[Child, str]) -> Outcome:
     headings = ("setting", "runs", "last loss", *(column.heading for column in values))
     notes = (
         *_NOTES[0 if values else 1 :],
-        *(f"{column.heading}: {column.split}; {_protocols(column, results.values())}" for column in values),
-        *_beside(list(chain.from_iterable(results.values()))),
+        *(f"{column.heading}: {column.split}; {_protocols(column, results)}" for column in values),
+        *_otherwise(values),
+        *_beside(results),
         *(f"failed: {child.name}: {why}" for child, why in failed.items()),
     )
     written = Written(table(headings, rows, 1, head=head), notes, tuple(records))
@@ -121,11 +124,16 @@ def _own(run: Run) -> list[Result]:
     return [one for one in found if one.backbone is None or one.backbone.get("weights") in (None, weights)]
 
 
-def _column(result: Result) -> Column:
+_NO_OPTIONS = {"evaluation", "kind", "metric", "view", "train", "test", "arithmetic"}
+"""What a protocol holds beside options: facts of images and network."""
+
+
+def _column(result: Result, child: Child) -> Column:
     test = result.protocol["test"]
+    options = {name: value for name, value in result.protocol.items() if name not in _NO_OPTIONS}
     return Column(
         result.method, str(result.protocol["metric"]), result.labels_used, result.draw, str(test.get("fingerprint")),
-        str(test.get("split")), is_held_out(result),
+        str(test.get("split")), is_held_out(result), digest(options) if child.judged_by else "",
     )  # fmt: skip
 
 
@@ -136,18 +144,32 @@ def _heads(result: Result) -> dict[str, float]:
     return {row["method"]: float(row[metric]) for row in rows}
 
 
-def _protocols(column: Column, results: Iterable[Sequence[Result]]) -> str:
+def _protocols(column: Column, results: Mapping[Child, Sequence[Result]]) -> str:
     """By which hashes the numbers of a column may be compared elsewhere."""
-    known = dict.fromkeys(r.protocol_hash for several in results for r in several if _column(r) == column)
+    of = [r.protocol_hash for child, several in results.items() for r in several if _column(r, child) == column]
+    known = dict.fromkeys(of)
     return f"protocol {', '.join(known)}" + (" (what is varied is part of it)" if len(known) > 1 else "")
 
 
-def _beside(results: Sequence[Result]) -> list[str]:
+def _otherwise(values: Values) -> list[str]:
+    """Where networks were judged by different options, as by a command that was typed for one of them."""
+    columns: dict[Column, list[str]] = {}
+    for column, by_setting in values.items():
+        columns.setdefault(column._replace(options=""), []).append(", ".join(name or "as given" for name in by_setting))
+    return [
+        f"{column.heading}: judged by different options, and not compared: {' / '.join(settings)}; where a result file "
+        "is removed, the same command judges that network as the others"
+        for column, settings in columns.items()
+        if len(settings) > 1
+    ]
+
+
+def _beside(results: Mapping[Child, Sequence[Result]]) -> list[str]:
     """What needs no training, for every column where it was judged as well."""
     known: dict[Column, dict[str, list[float]]] = {}
-    for result in results:
+    for child, result in ((child, result) for child, several in results.items() for result in several):
         for name, value in list(_heads(result).items())[1:]:
-            known.setdefault(_column(result), {}).setdefault(name, []).append(value)
+            known.setdefault(_column(result, child), {}).setdefault(name, []).append(value)
     notes = list[str]()
     for column, by_name in known.items():
         ends = {name: [shown(column.metric, end(v)) for end in (min, max)] for name, v in by_name.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import product
@@ -24,7 +24,11 @@ from ssl_vit.runs.identity import differences, digest, identity, remove
 
 JUDGES = ("knn", "linear-probe")
 RECORD = "sweep.json"
-_OWN = {"seed": "--seeds says how many there are, from --seed on", "run.dir": "--out names the folder of all runs"}
+_OWN = {
+    "seed": "--seeds says how many there are, from --seed on",
+    "run.dir": "--out names the folder of all runs",
+    "dry_run": "it makes no run; type it with the command itself",
+}
 """Options that a sweep gives to its runs."""
 
 
@@ -104,7 +108,7 @@ def make_plan(asked: Asked) -> Plan:
         raise UserError(f"--judge {asked.judge}: runs of {asked.command} judge themselves; leave it out")
     over = _varied(asked, recipe)
     typed = {word[2:].partition("=")[0] for word in asked.words if word.startswith("--")}
-    for name in sorted(typed & {"run.dir", *over}):
+    for name in sorted(typed & {"run.dir", "dry_run", *over}):
         why = "is given and varied; leave one of them out" if name in over else f"is not for typing: {_OWN[name]}"
         raise UserError(f"--{name} {why}")
     first = from_words(recipe, list(asked.words)).seed
@@ -194,6 +198,12 @@ def _judging(judge: str | None, folder: Path, held_out: bool) -> tuple[tuple[str
     return words, folder / "results" / f"{name}.json"
 
 
+def _on_held_out(record: Mapping[str, Any]) -> bool | None:
+    """Whether labelled runs are judged on held-out labels; None of others."""
+    group: Any = record.get("options", {}).get("eval", {})
+    return group.get("held_out")
+
+
 def remember(plan: Plan) -> None:
     """Writes what a sweep is, or refuses to go on with another one in its folder.
 
@@ -215,6 +225,14 @@ def remember(plan: Plan) -> None:
     if path.exists():
         before = read_object(path, "give --out another folder")
         ours = ("command", "over", "options")
+        was, is_now = _on_held_out(before), _on_held_out(now)
+        if plan.asked.command in LABELLED and was is not None and is_now is not None and was != is_now:
+            kinds = {True: "held-out labels", False: "the test images"}
+            hint = "type --on_test" if is_now else "type --eval.held_out true, and no --on_test"
+            raise UserError(
+                f"--out {plan.asked.out} holds runs that were judged on {kinds[was]}; these would be judged on "
+                f"{kinds[is_now]}, which needs other runs; give --out another folder, or {hint}"
+            )
         if changed := differences({k: before.get(k) for k in ours}, {k: now[k] for k in ours}):
             raise UserError(f"--out {plan.asked.out} holds another sweep ({changed}); give --out another folder")
     elif any(file.name not in (lock.NAME, f"{RECORD}.part") for file in plan.asked.out.iterdir()):

@@ -94,6 +94,8 @@ def test_odd_values_make_folders_that_can_be_typed(tmp_path: Path) -> None:
         ({"over": ("fit.epochs=1,2",), "words": ("--fit.epochs", "3")}, "--fit.epochs is given and varied"),
         ({"words": ("--run.dir", "x")}, "--run.dir is not for typing: --out names"),
         ({"words": ("--fit.epoch", "3")}, "unknown option --fit.epoch; did you mean --fit.epochs"),
+        ({"words": ("--dry_run",)}, "--dry_run is not for typing: it makes no run"),
+        ({"over": ("dry_run=true,false",)}, "--over dry_run: it makes no run"),
         ({"seeds": 0}, "--seeds 0 must be at least 1"),
         ({"command": "supervised", "judge": "knn"}, "runs of supervised judge themselves"),
         ({"over": ("preset=px32,px23",)}, "--preset px23 is none of .*did you mean px32"),
@@ -137,6 +139,20 @@ def test_a_folder_is_one_sweep_which_may_grow(tmp_path: Path) -> None:
     (tmp_path / "other" / "holiday.jpg").touch()
     with pytest.raises(UserError, match="is not empty and holds no sweep"):
         remember(planned(tmp_path / "other"))
+
+
+def test_labelled_runs_of_one_setting_do_not_become_part_of_several(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    remember(planned(tmp_path / "s", "optim.base_lr=1e-3", command="supervised"))
+    several = "optim.base_lr=1e-3,2e-3"
+    with pytest.raises(UserError, match=r"judged on the test images; these .* on held-out labels, .* type --on_test"):
+        remember(planned(tmp_path / "s", several, command="supervised"))
+    remember(planned(tmp_path / "s", several, command="supervised", on_test=True))
+    (tmp_path / "t").mkdir()
+    remember(planned(tmp_path / "t", several, command="supervised"))
+    with pytest.raises(UserError, match=r"on held-out labels; these .* --eval\.held_out true, and no --on_test"):
+        remember(planned(tmp_path / "t", several, command="supervised", on_test=True))
+    remember(planned(tmp_path / "t", "optim.base_lr=1e-3", command="supervised", words=("--eval.held_out", "true")))
 
 
 def finish(child: Child, top1: float = 80.0) -> None:
@@ -389,6 +405,22 @@ def test_the_table_has_means_over_seeds_and_says_what_was_chosen_by_what(tmp_pat
         ("optim.base_lr=0.001", "held out", 81.0, "3"),
         ("optim.base_lr=0.002", "held out", pytest.approx(86.0666, 1e-4), "3"),
     ]  # fmt: skip
+
+
+def test_what_was_judged_by_other_options_is_not_compared(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "optim.base_lr=1e-3,2e-3", judge="knn")
+    judged(plan, {"optim.base_lr=0.001": [80.0], "optim.base_lr=0.002": [85.0]})
+    assert outcome(plan, {}).said[0].startswith("best by knn")
+    by_hand = plan.children[0].result
+    assert by_hand is not None
+    result = json.loads(by_hand.read_text())
+    result["protocol"]["knn"] = {"k": [7]}
+    by_hand.write_text(json.dumps(result | {"protocol_hash": digest(result["protocol"])}))
+    written, said = outcome(plan, {})
+    assert not said
+    assert [[cell.text for cell in row[3:]] for row in written.shown.rows] == [["80.0 (1)", "-"], ["-", "85.0 (1)"]]
+    (note,) = (note for note in written.notes if "judged by different options" in note)
+    assert "optim.base_lr=0.001 / optim.base_lr=0.002" in note
 
 
 def test_failed_runs_and_results_of_shorter_ones_are_in_no_mean(tmp_path: Path) -> None:
