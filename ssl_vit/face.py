@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ssl_vit.configs import OBJECT
 from ssl_vit.configs.cli import from_options
@@ -120,8 +120,10 @@ def pretrain(
     Raises:
         UserError: As the command does: for unknown methods and options, paths and data that cannot be used.
     """
+    if not isinstance(method, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UserError(f"a method is named by a text, such as 'mae', not by {article(type(method).__name__)}")
     script = f"recipes/{method}.py" if method in ("supervised", "taught") else method_named(method).script
-    left = _call(script, {**_images("data", data), **_folder(out), **options})
+    left = _call(script, _with({**_images("data", data), **_folder(out)}, options))
     run: RunDir = getattr(left, "run", left)  # the baseline is judged, too
     return Run(run.path, run.backbone, json_lines(run.path / "metrics.jsonl").whole[-1])
 
@@ -214,7 +216,7 @@ def evaluate(
     script = scripts().get(protocol)
     if script is None:
         script, given["linear.protocol"] = "eval/linear_probe.py", protocol
-    found: Evaluated = _call(script, given | options)
+    found: Evaluated = _call(script, _with(given, options))
     leading = next((row for row in found.rows if row.get("headline")), found.rows[0])
     return Evaluation(found.path, PROTOCOLS[protocol].method, found.metric, leading[found.metric], found.rows)
 
@@ -231,6 +233,8 @@ def show(found: Embedding, title: str | None = None) -> Figure:
     """
     from ssl_vit.atlas.figure import map_of
 
+    if not isinstance(found, Embedding):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UserError(f"show draws what embed returned, as in show(embed(run)), not {article(type(found).__name__)}")
     return map_of(found.vectors, found.labels, title)
 
 
@@ -260,7 +264,7 @@ def push_to_hub(
     """
     from ssl_vit.exports.formats import push
 
-    place = Path(os.fspath(network.path if isinstance(network, Run) else network)).expanduser()
+    place = Path(os.fspath(network.path) if isinstance(network, Run) else _place(network)).expanduser()
     if format is None and out is None and (place / "config.json").is_file():
         return push(place, name)
     kind = "classifier" if answers(place) else "backbone"
@@ -297,7 +301,7 @@ def verdict(
             "a verdict starts processes, and they cannot read an object of this one; give it images in files (what "
             "datasets' save_to_disk wrote serves, too)"
         )
-    found = _call("eval/verdict.py", given | options)
+    found = _call("eval/verdict.py", _with(given, options))
     if found is None:
         raise UserError("--verdict.plan_only prints the plan and makes no verdict; leave it out")
     folder, page = found
@@ -371,7 +375,26 @@ _PLAIN = (str, bool, int, float, type(None))
 
 
 def _folder(out: str | os.PathLike[str] | None) -> dict[str, Any]:
-    return {} if out is None else {"run.dir": os.fspath(out)}
+    if out is None:
+        return {}
+    if not isinstance(out, (str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UserError(f"out names a folder, and {article(type(out).__name__)} is none")
+    return {"run.dir": os.fspath(out)}
+
+
+def _with(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What arguments of a function say, and its further options; UserError for what both say."""
+    for name in _dotted(options):
+        if name in given:
+            raise UserError(f"{name} is given twice, by an argument of the function and as an option; leave one out")
+    return {**given, **options}
+
+
+def _dotted(options: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
+        yield name
+        if isinstance(value, Mapping):
+            yield from (f"{name}.{inner}" for inner in _dotted(cast("Mapping[str, Any]", value)))
 
 
 def _rows(columns: Sequence[Sequence[Any]]) -> list[Any]:

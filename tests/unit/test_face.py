@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import ssl_vit
 import torch
+from jaxtyping import TypeCheckError
 from matplotlib.figure import Figure
 from PIL import Image
 from ssl_vit import face
@@ -123,6 +125,30 @@ def test_what_is_no_network_is_told_in_a_line(tmp_path: Path) -> None:
     for given, words in ((network, "not by an Exported"), (None, "not by a NoneType")):
         with pytest.raises(UserError, match=f"a network is named by what pretrain returned.*{words}"):
             face._place(given)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ssl_vit.pretrain(None), "a method is named by a text"),
+        (lambda: ssl_vit.pretrain("mae", out=5), "out names a folder"),
+        (lambda: ssl_vit.push_to_hub(5, "a/b"), "a network is named by what pretrain returned"),
+        (lambda: ssl_vit.show(None), r"show draws what embed returned"),
+    ],
+)
+def test_wrong_kinds_are_told_in_a_line(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises((UserError, TypeCheckError), match=f"{words}|violates type hint|type-check"):
+        call()
+
+
+@pytest.mark.parametrize("options", [{"data.path": "one"}, {"run": {"dir": "b"}}, {"run.dir": "b"}])
+def test_what_is_given_twice_is_refused(options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"(data\.path|run\.dir) is given twice"):
+        ssl_vit.pretrain("mae", data="digits", out=tmp_path, **options)
+    with pytest.raises(UserError, match=r"eval\.labels is given twice"):
+        ssl_vit.evaluate(tmp_path, "knn", labels=20, eval={"labels": 50})
+    with pytest.raises(UserError, match=r"verdict\.budget is given twice"):
+        ssl_vit.verdict(budget="1h", **{"verdict.budget": "2h"})
 
 
 def test_options_may_be_paths_and_numbers_of_numpy() -> None:
