@@ -21,8 +21,8 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("ssl_vit", "recipes", "eval", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 VERDICT = [
-    "--data.path", "images", "--verdict.labels", "[10]", "--verdict.seeds", "1", "--verdict.train_draws", "1",
-    "--verdict.probe_draws", "1", "--verdict.trials", "1", "--verdict.length", "0.02", "--verdict.pretraining", "0.02",
+    "--data.path", "images", "--verdict.labels", "[10]", "--verdict.seeds", "1", "--verdict.train_draws", "2",
+    "--verdict.probe_draws", "2", "--verdict.trials", "1", "--verdict.length", "0.02", "--verdict.pretraining", "0.02",
     "--verdict.matched_draws", "0", "--verdict.budget", "1d", "--verdict.methods", "mae,pixels",
     "--run.dir", "v", "--model.width", "16", "--model.depth", "1", "--model.heads", "2",
 ]  # fmt: skip
