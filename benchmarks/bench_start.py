@@ -19,9 +19,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reports import RESULTS, about, paragraph, same_command, write_parts
+from reports import RESULTS, Part, about, machine, paragraph, same_command, write_parts
 from timing import quartiles
 
+GOAL = 8.0
 _PARTS = {"torch": "import torch", "imports": "all imports", "before": "up to the first step", "after": "with it"}
 
 
@@ -81,7 +82,16 @@ def main() -> None:
     part = {"about": about(told, "CPU, one thread"), "rows": rows, "without": options.without}
     titles = {"all": "Everything installed", "without": "Without trackers and clients that few have"}
     write_parts(RESULTS, "start", ["# From the command to the first step", "", paragraph(__doc__, 2)], titles,
-                {key: part}, lambda _, each: _table(each))  # fmt: skip
+                {key: part}, lambda _, each: _table(each), _summary)  # fmt: skip
+
+
+def _summary(parts: dict[str, Part]) -> list[str]:
+    lines = ["", "| machine | everything installed | without trackers | goal |", "| --- | ---: | ---: | ---: |"]
+    for kind in sorted({machine(part) for part in parts.values()}):
+        found = [parts.get(f"{key}, {kind}") for key in ("all", "without")]
+        seconds = [f"{part['rows']['after'][1]:.2f}" if part else "-" for part in found]
+        lines.append(f"| {kind} | {seconds[0]} | {seconds[1]} | {GOAL:g} |")
+    return lines
 
 
 def _table(part: dict[str, Any]) -> list[str]:
