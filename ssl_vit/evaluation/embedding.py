@@ -108,8 +108,9 @@ def spare(out: Path, source: DataConfig) -> None:
         UserError: Where they are read from that file, or would be the next time.
     """
     if is_read(source, out):
-        why = "which it would replace" if out.exists() else "so the next reading would take it for images or labels"
-        raise UserError(f"--out {out} is where images or labels are read from, {why}; name another place")
+        why = f"would be taken for images or labels by the next reading of {source.path}"
+        why = "is what images or labels are read from, which it would replace" if out.exists() else why
+        raise UserError(f"--out {out} {why}; name another")
 
 
 def in_words(found: Embedded) -> str:

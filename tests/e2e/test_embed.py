@@ -90,15 +90,19 @@ def test_a_table_of_images_is_not_replaced(backbone: str, script) -> None:
     Path("mine.csv").write_text("\n".join(lines) + "\n")
     for words in (["--data.path", "mine.csv"], ["--data.path", "flat", "--data.labels", "mine.csv"]):
         status, _, err = script("eval/embed.py", "--backbone", backbone, *words, "--out", "./mine.csv")
-        assert status == 1 and "--out mine.csv is where images or labels are read from, which it would replace" in err
+        assert status == 1 and "--out mine.csv is what images or labels are read from" in err
     assert Path("mine.csv").read_text().splitlines() == lines
     Path("flat/metadata.csv").write_text("\n".join(["file_name,label", "00.png,a", "01.png,b"]) + "\n")
     whole = Path("flat/metadata.csv").read_bytes()
     status, _, err = script(
         "eval/embed.py", "--backbone", backbone, "--data.path", "flat", "--out", "flat/metadata.csv"
     )
-    assert status == 1 and "--out flat/metadata.csv is where" in err
+    assert status == 1 and "--out flat/metadata.csv is what images or labels are read from" in err
     assert Path("flat/metadata.csv").read_bytes() == whole
+    Path("flat/metadata.csv").unlink()
+    for name in ("metadata.csv", "vectors.parquet"):
+        status, _, err = script("eval/embed.py", "--backbone", backbone, "--data.path", "flat", "--out", f"flat/{name}")
+        assert status == 1 and f"flat/{name} would be taken for images or labels by the next reading of flat" in err
 
 
 def test_an_image_that_cannot_be_read_is_named_and_left_out(backbone: str, script) -> None:
