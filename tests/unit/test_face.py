@@ -137,7 +137,7 @@ def test_what_is_no_network_is_told_in_a_line(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_kinds_are_told_in_a_line(call: Callable[[], Any], words: str) -> None:
-    with pytest.raises((UserError, TypeCheckError), match=f"{words}|violates type hint|type-check"):
+    with pytest.raises((UserError, TypeCheckError), match=f"{words}|violates type hint|Type-check error"):
         call()
 
 
