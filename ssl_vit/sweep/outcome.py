@@ -124,13 +124,13 @@ def _own(run: Run) -> list[Result]:
     return [one for one in found if one.backbone is None or one.backbone.get("weights") in (None, weights)]
 
 
-_NO_OPTIONS = {"evaluation", "kind", "metric", "view", "train", "test", "arithmetic"}
-"""What a protocol holds beside options: facts of images and network."""
+_JUDGING = ("knn", "linear")
+"""Groups of options in a protocol that only a command typed by hand varies among pre-trained networks."""
 
 
 def _column(result: Result, child: Child) -> Column:
     test = result.protocol["test"]
-    options = {name: value for name, value in result.protocol.items() if name not in _NO_OPTIONS}
+    options = {name: result.protocol.get(name) for name in _JUDGING}
     return Column(
         result.method, str(result.protocol["metric"]), result.labels_used, result.draw, str(test.get("fingerprint")),
         str(test.get("split")), is_held_out(result), digest(options) if child.judged_by else "",

@@ -423,6 +423,20 @@ def test_what_was_judged_by_other_options_is_not_compared(tmp_path: Path) -> Non
     assert "optim.base_lr=0.001 / optim.base_lr=0.002" in note
 
 
+def test_networks_of_several_poolings_are_compared(tmp_path: Path) -> None:
+    """A protocol names the pooling of its network, which a sweep may vary."""
+    plan = planned(tmp_path, "model.pool=cls,mean", judge="knn")
+    judged(plan, {"model.pool=cls": [80.0], "model.pool=mean": [85.0]})
+    for child in plan.children:
+        assert child.result is not None
+        result = json.loads(child.result.read_text())
+        protocol = result["protocol"] | {"pool": child.config.model.pool, "view": {"input": 8}}
+        child.result.write_text(json.dumps(result | {"protocol": protocol, "protocol_hash": digest(protocol)}))
+    written, said = outcome(plan, {})
+    assert said[0].startswith("best by knn") and "model.pool=mean" in said[0]
+    assert not any("judged by different options" in note for note in written.notes)
+
+
 def test_failed_runs_and_results_of_shorter_ones_are_in_no_mean(tmp_path: Path) -> None:
     plan = planned(tmp_path, "optim.base_lr=1e-3,2e-3", seeds=2, judge="knn")
     judged(plan, {"optim.base_lr=0.001": [10.0, 81.0], "optim.base_lr=0.002": [85.0, 20.0]})
