@@ -14,8 +14,8 @@ from ssl_vit.configs import DataConfig, EmbedConfig, EmbedRecipe, LabelledDataCo
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.known import KnownLabels, open_known
-from ssl_vit.data.sources.locate import is_read
-from ssl_vit.data.sources.opening import roots_with, same_source
+from ssl_vit.data.sources.locate import is_read, same_source
+from ssl_vit.data.sources.opening import roots_with
 from ssl_vit.evaluation.feature_table import write_features
 from ssl_vit.evaluation.features import backbone_extractor, images_at_once
 from ssl_vit.evaluation.session import fitted

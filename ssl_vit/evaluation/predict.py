@@ -24,7 +24,8 @@ from ssl_vit.data.decoding.visible import visible
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.loader import UnreadableLog, eval_batches
 from ssl_vit.data.sources.known import KnownLabels, open_known
-from ssl_vit.data.sources.opening import open_labelled, same_source
+from ssl_vit.data.sources.locate import same_source
+from ssl_vit.data.sources.opening import open_labelled
 from ssl_vit.data.sources.part import file_of
 from ssl_vit.data.sources.told import print_lines
 from ssl_vit.evaluation.embedding import source_of, spare

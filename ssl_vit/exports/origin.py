@@ -10,7 +10,7 @@ from ssl_vit.configs import DataConfig, LabelledDataConfig, PoolConfig, to_dict
 from ssl_vit.configs.paths import folders
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.reading import mapping_in
-from ssl_vit.data.sources.opening import same_source
+from ssl_vit.data.sources.locate import same_source
 from ssl_vit.runs.identity import with_meaning
 
 

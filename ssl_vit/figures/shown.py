@@ -14,7 +14,8 @@ from ssl_vit.configs import DataConfig, FiguresConfig, PoolConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.loader import some_images
 from ssl_vit.data.scale import PixelScale
-from ssl_vit.data.sources.opening import open_images, same_source
+from ssl_vit.data.sources.locate import same_source
+from ssl_vit.data.sources.opening import open_images
 from ssl_vit.evaluation.session import fitted
 from ssl_vit.exports.timm_folder import Exported
 from ssl_vit.models.backbone import Backbone, TokenBackbone

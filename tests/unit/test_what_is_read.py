@@ -27,7 +27,6 @@ from ssl_vit.data.sources.locate import is_read
         ("shards", None, "vectors.parquet", False),
         ("lists", None, "lists/test.csv", True),
         ("lists", None, "lists/other.CSV", True),
-        ("digits", None, "digits", False),
         ("not/there", None, "not/there.csv", False),
         (None, None, "a.csv", False),
     ],

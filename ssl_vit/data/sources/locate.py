@@ -190,6 +190,13 @@ def _metadata(place: Path) -> dict[str, list[Path]]:
     return {}
 
 
+def same_source(one: str, other: str) -> bool:
+    """Whether two paths lead to one place."""
+    if one == other or "digits" in (one, other):
+        return one == other
+    return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
+
+
 def is_read(cfg: SourceConfig, file: Path) -> bool:
     """Whether a source is read from a file, or would be if that were written where it is not yet.
 
@@ -197,9 +204,8 @@ def is_read(cfg: SourceConfig, file: Path) -> bool:
         cfg: The source.
         file: Any.
     """
-    for given in filter(None, (cfg.path, cfg.labels)):
-        if given != "digits" and Path(given).expanduser().resolve() == file.resolve():
-            return True
+    if any(given and same_source(given, str(file)) for given in (cfg.path, cfg.labels)):
+        return True
     place, ending = Path(cfg.path or "").expanduser(), file.suffix.lower()
     if not cfg.path or not place.is_dir() or not file.resolve().is_relative_to(place.resolve()):
         return False

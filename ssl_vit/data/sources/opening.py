@@ -15,7 +15,7 @@ from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.decoding.formats import MOST, Format
 from ssl_vit.data.images import ImageSet, Sizes, measure
-from ssl_vit.data.sources.locate import open_source
+from ssl_vit.data.sources.locate import open_source, same_source
 from ssl_vit.data.sources.part import SPLITS, Part, given, join
 from ssl_vit.data.sources.splits import TEST_SHARE, made_split
 
@@ -248,13 +248,6 @@ def _named(parts: Mapping[str, Part], word: str, path: str, option: str) -> str:
     if list(parts) == ["all"]:
         raise UserError(f"{option} {word}: {path} has no splits (a column split counts with train, test or val in it)")
     raise UserError(f"{option} {word}: {path} has the splits {', '.join(parts)}{did_you_mean(word, list(parts))}")
-
-
-def same_source(one: str, other: str) -> bool:
-    """Whether two paths lead to one place."""
-    if one == other or "digits" in (one, other):
-        return one == other
-    return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
 
 
 def _one_format(train: ImageSet, test: ImageSet) -> tuple[ImageSet, ImageSet]:
