@@ -2,12 +2,12 @@
 
     python benchmarks/bench_continued.py --start RUN --data cifar10 cells16::image,dna,ssc magtile::@tile_group
 
-RUN is a network pre-trained on other photographs (``ssl-vit mae --data.path imagenette160 --preset px64``). It stands
-for public weights. Every set is pre-trained on with MAE in as many epochs: from the network's weights with the usual
-options; with its last two blocks alone; carelessly, at the whole rate without a warm-up of the decoder, layer decay or
-alarm; and from random weights. Beside them stand the network as it is, random weights and raw pixels. Everything is
-judged frozen, by k-NN and a logistic probe, on the same draws of labels and the same test images. Finished runs are
-kept in --work, so it continues where it stopped.
+RUN is a network pre-trained on other photographs (``ssl-vit mae --data.path imagenette160 --preset px64 --fit.epochs
+16``). It stands for public weights. Every set is pre-trained on with MAE in as many epochs: from the network's weights
+with the usual options; with its last two blocks alone; carelessly, at the whole rate without a warm-up of the decoder,
+layer decay or alarm; and from random weights. Beside them stand the network as it is, random weights and raw pixels.
+Everything is judged frozen, by k-NN and a logistic probe, on the same draws of labels and the same test images.
+Finished runs are kept in --work, so it continues where it stopped.
 """
 
 from __future__ import annotations
