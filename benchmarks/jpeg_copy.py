@@ -1,12 +1,12 @@
 """What a copy of CIFAR-10 in JPEG costs: ResNets of known accuracy on the lossless images, judged on the copy.
 
     python benchmarks/jpeg_copy.py --data FOLDER --networks CHECKOUT
-    python benchmarks/jpeg_copy.py --data FOLDER --networks CHECKOUT --further 10 --only resnet20
+    python benchmarks/jpeg_copy.py --data FOLDER --networks CHECKOUT --further resnet20 --epochs 10
 
 FOLDER holds train.parquet and test.parquet, CHECKOUT is akamaster/pytorch_resnet_cifar10 with its trained networks;
 each file names the accuracy that it has on the lossless test images. A network is judged twice on the copy's test
-images: as it is, when it has never seen what JPEG leaves; and after so many epochs of further training on the copy's
-training images: by SGD from a rate of 0.01 by a cosine to 0, batches of 128, weight decay 1e-4, padded crops and mirror
+images: as it is, when it has never seen what JPEG leaves; and, if asked, after further training on the copy's training
+images: by SGD from a rate of 0.01 by a cosine to 0, batches of 128, weight decay 1e-4, padded crops and mirror
 images, last epoch. All training images are used; one seed. What the further training would do on lossless images cannot
 be told without them.
 """
@@ -110,7 +110,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of train.parquet and test.parquet")
     parser.add_argument("--networks", type=Path, required=True, help="checkout of akamaster/pytorch_resnet_cifar10")
     parser.add_argument("--only", nargs="*", default=[], help="names of networks; all of them, if left out")
-    parser.add_argument("--further", type=int, default=0, help="epochs of further training on the copy; 0: none")
+    parser.add_argument("--further", nargs="*", default=[], help="names of those that are trained further on the copy")
+    parser.add_argument("--epochs", type=int, default=10, help="of further training")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
@@ -119,9 +120,9 @@ def main() -> None:
     rows = []
     for name, (network, lossless) in networks(options.networks, options.only).items():
         row = {"network": name, "lossless": lossless, "as it is": right(network, *judged)}
-        if options.further:
-            trained(network, *seen, options.further)
-            row |= {"epochs": options.further, "trained further": right(network, *judged)}
+        if name in options.further:
+            trained(network, *seen, options.epochs)
+            row |= {"epochs": options.epochs, "trained further": right(network, *judged)}
         print(row, flush=True)
         rows.append(row)
     command = same_command("jpeg_copy.py", sys.argv[1:])

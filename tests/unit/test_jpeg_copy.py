@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from torch.nn.functional import pad
 
+FURTHER = ["--further", "resnet20", "--epochs", "90"]
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 THEIRS = """
 from torch import nn
@@ -44,7 +45,18 @@ def test_networks_are_judged_and_trained_further(
     torch.save({"state_dict": wrong, "best_prec1": 91.5}, tmp_path / "pretrained_models/resnet20-12.th")
     table(tmp_path / "train.parquet", [0, 1] * 64)
     table(tmp_path / "test.parquet", [0, 1, 1, 1])
-    words = ["--data", str(tmp_path), "--networks", str(tmp_path), "--further", "90", "--out", str(tmp_path / "out")]
+    words = [
+        "--data",
+        str(tmp_path),
+        "--networks",
+        str(tmp_path),
+        "--further",
+        "resnet20",
+        "--epochs",
+        "90",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     monkeypatch.setattr("sys.argv", ["jpeg_copy.py", *words])
     jpeg_copy.main()
     result = json.loads((tmp_path / "out/jpeg_copy.json").read_text())
@@ -52,7 +64,7 @@ def test_networks_are_judged_and_trained_further(
     assert row == {"network": "resnet20", "lossless": 91.5, "as it is": 0.0, "epochs": 90, "trained further": 100.0}
     text = (tmp_path / "out/jpeg_copy.md").read_text()
     assert "| resnet20 | 91.50 | 0.00 | 100.00 | 90 |" in text and str(tmp_path) not in text
-    command = "python benchmarks/jpeg_copy.py --data FOLDER --networks CHECKOUT --further 90"
+    command = "python benchmarks/jpeg_copy.py --data FOLDER --networks CHECKOUT --further resnet20 --epochs 90"
     assert result["about"]["command"] == command and command in text
     assert "epoch 90 of 90" in capsys.readouterr().out
     for words, said in ((["--only", "resnet32"], "no trained network"), (["--networks", "."], "is no checkout of")):
