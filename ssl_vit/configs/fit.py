@@ -143,9 +143,9 @@ class FitConfig:
     takes; a first step that compiles has half an hour more. Default: none."""
     on_divergence: Annotated[Literal["stop", "skip"], NO_EFFECT] = "stop"
     """Where loss or gradient is no finite number, or spikes (see spike): stop ends the run at its last checkpoint, skip
-    goes back to it and leaves that batch out for good. The run is then, bit for bit, one in which the batch was never
-    drawn, also after a later start; its images are named in RUN/diverged.jsonl. Skip looks at every step before it is
-    taken, which makes the device wait once a step. In fp16 the gradient is not looked at: its scaler does that."""
+    goes back to it and leaves that batch out for good. The run is then one in which the batch was never drawn (on a CPU
+    bit for bit), also after a later start; its images are named in RUN/diverged.jsonl. Skip looks at every step before
+    it is taken, which makes the device wait once a step. In fp16 the gradient is not looked at: its scaler does that."""
     most_skips: Annotated[int, Range(0), NO_EFFECT] = 10
     """Batches that --fit.on_divergence skip leaves out at most; then the run ends as with stop."""
     spike: Annotated[float | None, Range(1), NO_EFFECT] = None

@@ -13,6 +13,7 @@ import torch
 
 from ssl_vit.configs import DataConfig, EvalConfig, LabelledDataConfig, LabelsConfig, RunConfig
 from ssl_vit.configs.evaluation import DrawConfig
+from ssl_vit.core.arithmetic import rounds_to_tf32
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.boxes import judged_share
@@ -39,7 +40,7 @@ from ssl_vit.released.starts import for_images, load_start
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.runs.identity import digest, with_meaning
 from ssl_vit.runs.results import held_out_of
-from ssl_vit.training.launch import auto_precision, rounds_to_tf32
+from ssl_vit.training.launch import auto_precision
 
 
 class Session(NamedTuple):

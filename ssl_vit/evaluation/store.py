@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ssl_vit.core.arithmetic import rounds_to_tf32
 from ssl_vit.core.dist import gather_rows
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.loader import UnreadableLog, eval_batches
@@ -21,7 +22,6 @@ from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.runs.identity import digest
 from ssl_vit.runs.provenance import versions
 from ssl_vit.runs.vectors import Rows, read_vectors, write_vectors
-from ssl_vit.training.launch import rounds_to_tf32
 
 LARGEST = 2**29
 """Bytes of vectors that are kept at most of one network and source: more cost less to compute than they take up."""

@@ -11,10 +11,10 @@ import torch
 from ssl_vit.core.errors import UserError
 
 _WORTH = 1200.0
-"""Seconds of uncompiled passes from which on compiling pays, by a low estimate: it takes minutes, and saved a quarter
-of the one network that was measured (benchmarks/results/gpu-nvidia-h100-80gb-hbm3/suite.md)."""
-_SLOWER = 3.0
-"""Time of an uncompiled pass as a multiple of what its arithmetic takes at the ceiling: 3 to 11 there."""
+"""Seconds of uncompiled passes from which on compiling pays, by a low estimate: it takes minutes, and saved 12 to 36 %
+of the time of four trainings (benchmarks/results/gpu-nvidia-h200/suite.md, end to end)."""
+_SLOWER = 2.0
+"""Time of an uncompiled pass as a multiple of what its arithmetic takes at the ceiling: 2.1 to 4.3 there."""
 COMPILING = 30.0
 """Minutes that a first step which compiles may take more than others before it counts as one that hangs."""
 _LAUNCHED = 0.03

@@ -24,6 +24,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import register_rendezvous_handler, rendezvous
 
 from ssl_vit.core import slurm
+from ssl_vit.core.arithmetic import is_on
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once, write_line
 from ssl_vit.core.signals import REQUEUE
@@ -145,10 +146,6 @@ def tell_unused(mixed_precision: str) -> None:
             say_once(f"note: {variable}={asked} has no effect here; give {option} instead")
 
 
-def _is_on(variable: str) -> bool:
-    return os.environ.get(variable, "false").lower() in ("1", "true", "yes", "on", "y", "t")
-
-
 def refuse_engines() -> None:
     """Stops where ``accelerate config`` has chosen an engine that splits the network, other than FSDP2.
 
@@ -156,21 +153,21 @@ def refuse_engines() -> None:
         UserError: Naming it, and why.
     """
     for name, engine in _ENGINES.items():
-        if _is_on(name):
+        if is_on(name):
             raise UserError(
                 f"accelerate config chooses {engine}, which splits the network over processes in its own way; "
                 "checkpoints, averaged teachers and clipping rely on whole networks (DistributedDataParallel) or on "
                 "torch's own sharding (FSDP2). For networks that do not fit take --fit.shard true; else choose "
                 "multi-GPU without it, or give accelerate launch --multi_gpu"
             )
-    if not _is_on(_FSDP):
+    if not is_on(_FSDP):
         return
     if os.environ.get("FSDP_VERSION", "1") != "2":
         raise UserError(
             "accelerate config chooses FSDP of version 1; here it is version 2 (accelerate launch --use_fsdp "
             "--fsdp_version 2), or --fit.shard true without it"
         )
-    if _is_on("FSDP_OFFLOAD_PARAMS"):
+    if is_on("FSDP_OFFLOAD_PARAMS"):
         raise UserError(
             "accelerate config has FSDP keep weights in the machine's memory (fsdp_offload_params); leave that out: "
             "gradients are clipped and averaged on the device"
@@ -191,7 +188,7 @@ def refuse_lost_gpus() -> None:
         SystemExit: With status 75, of a job that was started again.
     """
     gpus = slurm.gpus()
-    left_aside = _is_on("ACCELERATE_USE_CPU") or os.environ.get("CUDA_VISIBLE_DEVICES") in _NONE
+    left_aside = is_on("ACCELERATE_USE_CPU") or os.environ.get("CUDA_VISIBLE_DEVICES") in _NONE
     if not gpus or left_aside or torch.accelerator.is_available():
         return
     made_for = torch.version.cuda or torch.version.hip
@@ -212,7 +209,7 @@ _chosen: dict[str, bool] = {}
 
 def _take_over_sharding() -> None:
     """Reads Accelerate's choice of FSDP2 and keeps it from doing it, too (``training.sharding``)."""
-    if _is_on(_FSDP):
+    if is_on(_FSDP):
         plugin = FullyShardedDataParallelPlugin()
         _chosen.update(shard=True, reshard=bool(plugin.reshard_after_forward))
         os.environ[_FSDP] = "false"

@@ -16,6 +16,7 @@ from accelerate.state import AcceleratorState
 from ssl_vit.configs import ResolvedFit, ResolvedOptim
 from ssl_vit.configs.presets import TINY
 from ssl_vit.core import garbage, notices, peers
+from ssl_vit.core.arithmetic import choose_tf32, computes_on, rounds_to_tf32
 from ssl_vit.core.dist import check_world_size, gather_lists, use_idle_cores
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.schedules import whole_steps
@@ -37,10 +38,10 @@ def join(precision: str = "fp32", seed: int = 0, products: Products = "auto") ->
     UserError where the device cannot compute so, or the number of processes is not what was asked for.
     """
     resolved = auto_precision() if precision == "auto" else precision
-    if resolved == "fp16" and not torch.accelerator.is_available():
+    if resolved == "fp16" and computes_on() == "cpu":
         raise UserError("--fit.precision fp16 needs a GPU; use fp32 or bf16 on a CPU")
-    if resolved == "tf32" and not torch.cuda.is_available():
-        raise UserError("--fit.precision tf32 is arithmetic of NVIDIA GPUs, and there is none; use fp32")
+    if resolved == "tf32" and computes_on() != "cuda":
+        raise UserError("--fit.precision tf32 is arithmetic of NVIDIA GPUs, and none computes here; use fp32")
     accelerator = joined(resolved if resolved in ("bf16", "fp16") else "no")
     cast(Any, accelerator).ddp_handler = OwnBuffers()
     if accelerator.num_processes > 1:
@@ -54,7 +55,7 @@ def join(precision: str = "fp32", seed: int = 0, products: Products = "auto") ->
     if accelerator.device.type == "cpu":
         choose_products(products)
     elif accelerator.device.type == "cuda":
-        _choose_tf32(resolved not in ("fp32", "fp64"))
+        choose_tf32(resolved not in ("fp32", "fp64"))
     torch.manual_seed(seed)
     garbage.as_usual()  # what a script needs is imported
     return accelerator
@@ -101,28 +102,10 @@ def _leave() -> None:
 
 def auto_precision() -> str:
     """What ``auto`` is on this device: bf16 where it computes in it, else fp32."""
-    if torch.cuda.is_available():
+    device = computes_on()
+    if device == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    if torch.backends.mps.is_available():
-        return "fp32"
-    return "bf16" if bf16_is_faster() else "fp32"
-
-
-def _choose_tf32(rounded: bool) -> None:
-    """Products of single precision with factors of 10 bits, or exact; convolutions too, which torch rounds unasked."""
-    torch.set_float32_matmul_precision("high" if rounded else "highest")
-    if torch.cuda.is_available():
-        torch.backends.cudnn.allow_tf32 = rounded
-    _rounded[:] = [rounded]
-
-
-_rounded = [False]
-"""What was chosen; torch does not tell where CPUs were given a choice of their own."""
-
-
-def rounds_to_tf32() -> bool:
-    """Whether products of single precision are rounded to TF32 here: it gives a number another meaning."""
-    return _rounded[0] and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+    return "bf16" if device == "cpu" and bf16_is_faster() else "fp32"
 
 
 def use_cores(accelerator: Accelerator, size: int) -> None:

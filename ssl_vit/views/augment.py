@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped, UInt8
 from torch import Tensor
 
+from ssl_vit.core.arithmetic import exact_products
 from ssl_vit.core.randomness import Key, uniform
 from ssl_vit.data.boxes import SMALL
 from ssl_vit.data.constants import constant
@@ -112,8 +113,9 @@ def _products(
     """Columns first: one product per image makes the rows of all its crops, of all channels at once."""
     batch, views, out, height = vertical.shape
     channels = images.shape[1]
-    rows = vertical.reshape(batch, views * out, height) @ images.transpose(1, 2).reshape(batch, height, -1)
-    crops = rows.view(batch * views, out * channels, -1) @ horizontal.flatten(0, 1).transpose(1, 2)
+    with exact_products(images.device):
+        rows = vertical.reshape(batch, views * out, height) @ images.transpose(1, 2).reshape(batch, height, -1)
+        crops = rows.view(batch * views, out * channels, -1) @ horizontal.flatten(0, 1).transpose(1, 2)
     return crops.view(batch, views, out, channels, out).transpose(2, 3).contiguous()
 
 

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from ssl_vit.core.arithmetic import exact_products
 from ssl_vit.core.randomness import Key, uniform
 from ssl_vit.data.constants import constant, sent
 
@@ -117,8 +118,9 @@ def blur(images: Float[Tensor, "B C H W"], sigma: Float[Tensor, " B"]) -> Float[
     batch, channels, height, width = images.shape
     x = F.pad(images, (radius,) * 4, mode="reflect").reshape(1, batch * channels, height + 2 * radius, -1)
     each = kernel.repeat_interleave(channels, dim=0)[:, None]
-    x = F.conv2d(x, each[:, :, :, None], groups=batch * channels)
-    x = F.conv2d(x, each[:, :, None, :], groups=batch * channels)
+    with exact_products(images.device):
+        x = F.conv2d(x, each[:, :, :, None], groups=batch * channels)
+        x = F.conv2d(x, each[:, :, None, :], groups=batch * channels)
     return x.reshape(batch, channels, height, width)
 
 
@@ -140,9 +142,10 @@ def blur_by_products(
     source = (pixel[:, None] + offset).abs()  # reflected at the near edge, and now at the far one
     source = size - 1 - (size - 1 - source).abs()
     taps = (source.T[:, :, None] == pixel).to(images.dtype)
-    weights = (kernel @ taps.flatten(1)).unflatten(1, (size, size))
-    rows = images.flatten(1, 2) @ weights.transpose(1, 2)
-    return weights[:, None] @ rows.view_as(images)
+    with exact_products(images.device):
+        weights = (kernel @ taps.flatten(1)).unflatten(1, (size, size))
+        rows = images.flatten(1, 2) @ weights.transpose(1, 2)
+        return weights[:, None] @ rows.view_as(images)
 
 
 def jitter(images: Float[Tensor, "B C H W"], u: Float[Tensor, "B 2"], strength: float) -> Float[Tensor, "B C H W"]:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from ssl_vit.core.arithmetic import exact_products
 from ssl_vit.core.randomness import Key, normal, uniform
 from ssl_vit.data.constants import constant, sent
 from ssl_vit.views.colour import Operations, grey
@@ -44,7 +45,8 @@ def _sharpness(images: Images, strength: Strength) -> Images:
     if min(images.shape[2:]) > 2:
         weights = (1.0, 1.0, 1.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0)
         kernel = constant(weights, images.dtype, images.device).view(1, 1, 3, 3) / 13.0
-        inner = F.conv2d(images.flatten(0, 1)[:, None], kernel)
+        with exact_products(images.device):
+            inner = F.conv2d(images.flatten(0, 1)[:, None], kernel)
         smooth[:, :, 1:-1, 1:-1] = inner[:, 0].unflatten(0, images.shape[:2])
     return _enhance(images, smooth, strength)
 
@@ -128,7 +130,8 @@ def _warp(images: Images, affine: Float[Tensor, "B 2 3"], fill: Float[Tensor, " 
     x = torch.arange(width, device=images.device, dtype=images.dtype) + 0.5
     y = torch.arange(height, device=images.device, dtype=images.dtype) + 0.5
     place = torch.stack([x.expand(height, -1), y[:, None].expand(-1, width), torch.ones_like(images[0, 0])], dim=2)
-    source = (place.view(1, -1, 3) @ affine.transpose(1, 2)).view(-1, height, width, 2)
+    with exact_products(images.device):
+        source = (place.view(1, -1, 3) @ affine.transpose(1, 2)).view(-1, height, width, 2)
     inside = ((source >= 0) & (source < size)).all(dim=3)[:, None]
     edge = 1.0 - 1.0 / size  # the outermost pixel centres: what border padding does, which MPS lacks
     grid = (2.0 * source / size - 1.0).clamp(-edge, edge)

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 from ssl_vit.configs import EvalConfig, to_dict
+from ssl_vit.core import arithmetic
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.evaluation.session import result_of, warn_unlearnable
 from ssl_vit.exports.origin import made_with
 from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.runs.results import compare, read_results
-from ssl_vit.training import launch
 
 from made_results import BACKBONE, KNN, images, labelled, write
 
@@ -29,7 +29,7 @@ def test_tf32_is_part_of_the_protocol(tmp_path: Path, monkeypatch: pytest.Monkey
     exact = write(tmp_path / "exact" / "results" / "knn.json", {"MAE": 50.0})
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (8, 0))
-    monkeypatch.setattr("ssl_vit.training.launch._rounded", [True])
+    monkeypatch.setattr("ssl_vit.core.arithmetic._rounded", [True])
     rounded = write(tmp_path / "rounded" / "results" / "knn.json", {"MAE": 50.0})
     half = write(tmp_path / "half" / "results" / "knn.json", {"MAE": 50.0}, options={**KNN, "arithmetic": "bf16"})
     found = [json.loads(path.read_text())["protocol"].get("arithmetic") for path in (exact, rounded, half)]
@@ -45,12 +45,12 @@ def test_exact_arithmetic_is_exact_in_convolutions_too(monkeypatch: pytest.Monke
     chosen: list[str] = []
     monkeypatch.setattr("torch.set_float32_matmul_precision", chosen.append)
     monkeypatch.setattr("torch.backends.cudnn.allow_tf32", True)
-    monkeypatch.setattr("ssl_vit.training.launch._rounded", [False])
+    monkeypatch.setattr("ssl_vit.core.arithmetic._rounded", [False])
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
     for rounded in (True, False):
-        launch._choose_tf32(rounded)
-        assert (torch.backends.cudnn.allow_tf32, launch.rounds_to_tf32()) == (rounded, rounded)
+        arithmetic.choose_tf32(rounded)
+        assert (torch.backends.cudnn.allow_tf32, arithmetic.rounds_to_tf32()) == (rounded, rounded)
     assert chosen == ["high", "highest"]
 
 
