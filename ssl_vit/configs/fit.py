@@ -145,7 +145,7 @@ class FitConfig:
     """Where loss or gradient is no finite number, or spikes (see spike): stop ends the run at its last checkpoint, skip
     goes back to it and leaves that batch out for good. The run is then one in which the batch was never drawn (on a CPU
     bit for bit), also after a later start; its images are named in RUN/diverged.jsonl. Skip looks at every step before
-    it is taken, which makes the device wait once a step. In fp16 the gradient is not looked at: its scaler does that."""
+    it is taken, so the device waits once a step. In fp16 the gradient is not looked at: its scaler does that."""
     most_skips: Annotated[int, Range(0), NO_EFFECT] = 10
     """Batches that --fit.on_divergence skip leaves out at most; then the run ends as with stop."""
     spike: Annotated[float | None, Range(1), NO_EFFECT] = None

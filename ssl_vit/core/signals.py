@@ -26,6 +26,9 @@ it; the third comes when a terminal closes."""
 Handler = Callable[[int, FrameType | None], object]
 _on_hold = [False]
 """Whether this process is about to end."""
+_unheeded: list[int] = []
+"""Signals that were to end what is not training. One that comes where Python lets no exception out, as while an object
+is taken away, ends nothing, and is not sent again."""
 
 
 def status_of(number: int) -> int:
@@ -68,6 +71,11 @@ def handled(handler: Handler, numbers: tuple[signal.Signals, ...] = ENDING) -> G
                 signal.signal(number, now)
 
 
+def unheeded() -> int | None:
+    """The signal that should have ended this process before, and did not; None where there was none."""
+    return _unheeded[-1] if _unheeded else None
+
+
 def ignore() -> None:
     """Leaves signals to the process that started this one, which they reach as well and which ends this one."""
     for number in (*ENDING, signal.SIGINT):
@@ -89,6 +97,7 @@ def leaving() -> Generator[None, None, None]:
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(read,), daemon=True).start()
     _on_hold[0] = False
+    _unheeded.clear()
     try:
         with handled(_leave):
             try:
@@ -102,6 +111,7 @@ def leaving() -> Generator[None, None, None]:
                 signal.signal(number, signal.SIG_IGN)
         raise
     finally:
+        _unheeded.clear()
         signal.set_wakeup_fd(before)
         os.close(write)
 
@@ -134,6 +144,7 @@ def _closed(pipe: int) -> bool:
 def _leave(number: int, frame: FrameType | None) -> None:
     if "WORLD_SIZE" not in os.environ:
         _tell(number)
+        _unheeded.append(number)
         raise SystemExit(REQUEUE)
 
 

@@ -28,6 +28,8 @@ _OWN = {
     "seed": "--seeds says how many there are, from --seed on",
     "run.dir": "--out names the folder of all runs",
     "dry_run": "it makes no run; type it with the command itself",
+    "fit.max_time": "a sweep starts again what was ended so; end the sweep itself, as with 'timeout --preserve-status "
+    "-s USR1 230m' before the command: its runs save, and the same command goes on",
 }
 """Options that a sweep gives to its runs."""
 
@@ -111,7 +113,10 @@ def make_plan(asked: Asked) -> Plan:
     for name in sorted(typed & {"run.dir", "dry_run", *over}):
         why = "is given and varied; leave one of them out" if name in over else f"is not for typing: {_OWN[name]}"
         raise UserError(f"--{name} {why}")
-    first = from_words(recipe, list(asked.words)).seed
+    alone = from_words(recipe, list(asked.words))
+    if alone.fit.max_time is not None:  # also in a file of options
+        raise UserError(f"--max_time is not for a sweep: {_OWN['fit.max_time']}")
+    first = alone.seed
     several = len(list(product(*over.values()))) > 1
     judged = asked.judge is not None or asked.command in LABELLED
     held_out = judged and several and not asked.on_test and "eval.held_out" not in typed

@@ -16,7 +16,7 @@ from ssl_vit.core import peers
 from ssl_vit.core.dist import max_over_ranks, meet, rank_and_world
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import write_line
-from ssl_vit.core.signals import ENDING, handled, hold, status_of
+from ssl_vit.core.signals import ENDING, handled, hold, status_of, unheeded
 from ssl_vit.core.text import seconds
 from ssl_vit.runs.lock import finish
 
@@ -51,7 +51,7 @@ class StopRequest:
         left: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing yet.
+        """Nothing yet, but for a signal that should have ended the process before training.
 
         Args:
             device: Where processes add up, the CPU by default.
@@ -59,6 +59,7 @@ class StopRequest:
             clock: Gives seconds.
         """
         self.device, self._clock = device, clock
+        self.received = unheeded()
         self._end = None if left is None else clock() + left
         self._asked, self._steps, self._next = time.monotonic(), 0, 1
 

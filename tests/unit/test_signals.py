@@ -116,6 +116,18 @@ peers.lost = lost
     assert status != 0 and err.startswith("error: process 1 of 2 has died, and a job ends with any of its processes")
 
 
+def test_a_signal_that_python_lets_not_end_the_process_ends_training(tmp_path: Path) -> None:
+    # No exception leaves a __del__.
+    gone = 'type("Gone", (), {"__del__": lambda self: signal.raise_signal(signal.SIGUSR1)})'
+    wish = 'StopRequest(); print(f"heard {wish.heard()}, of another time {signals.unheeded()}", flush=True)'
+    before = "from ssl_vit.training.stopping import StopRequest"
+    status, out, err = ended(tmp_path, signal.SIGCONT, f"thing = {gone}(); del thing; wish = {wish}", before)
+    assert (status, out) == (0, f"heard {signal.SIGUSR1}, of another time {signal.SIGUSR1}\nwent on\n")
+    assert err.startswith("stopped by SIGUSR1; the same command continues\nException ignored in")
+    before = 'import atexit; atexit.register(lambda: print("at the end", signals.unheeded()))'
+    assert ended(tmp_path, signal.SIGUSR1, before=before)[1] == "at the end None\n"
+
+
 def test_what_is_ignored_from_the_start_stays_so(tmp_path: Path) -> None:
     before = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
     assert ended(tmp_path, signal.SIGHUP, before=before) == (0, "went on\n", "")

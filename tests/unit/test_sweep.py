@@ -94,6 +94,8 @@ def test_odd_values_make_folders_that_can_be_typed(tmp_path: Path) -> None:
         ({"over": ("fit.epochs=1,2",), "words": ("--fit.epochs", "3")}, "--fit.epochs is given and varied"),
         ({"words": ("--run.dir", "x")}, "--run.dir is not for typing: --out names"),
         ({"words": ("--fit.epoch", "3")}, "unknown option --fit.epoch; did you mean --fit.epochs"),
+        ({"words": ("--max_time", "3h")}, "--max_time is not for a sweep: a sweep starts again what was ended so; end"),
+        ({"over": ("fit.max_time=1h,2h",)}, "--over fit.max_time: a sweep starts again"),
         ({"words": ("--dry_run",)}, "--dry_run is not for typing: it makes no run"),
         ({"over": ("dry_run=true,false",)}, "--over dry_run: it makes no run"),
         ({"seeds": 0}, "--seeds 0 must be at least 1"),
