@@ -138,7 +138,7 @@ class Driver(ABC, Generic[W]):
                 self.say(f"{self.called(work)}: FAILED, {why}")
 
     def _held_by(self, work: W) -> lock.Owner | None:
-        holder = lock.holder(self.folder(work))
+        holder = lock.holder(self.folder(work), writes=True)
         return holder[0] if holder is not None and holder[1] else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,10 +16,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
+import yaml
+
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_bytes_atomically
 from ssl_vit.core.signals import ENDING, REQUEUE
 from ssl_vit.engines.local import Local, LocalJob
+from ssl_vit.engines.queue import WAITS, Absence, Queue
 from ssl_vit.engines.unit import LOST, Unit
 
 Executor = Literal["local", "submitit", "ray"]
@@ -33,14 +37,25 @@ def asked_of(job: Sequence[str]) -> dict[str, Any]:
     Args:
         job: NAME=VALUE each.
     """
-    return {name: _number(value) for name, _, value in (one.partition("=") for one in job)}
+    return {name: _value(name, value) for name, _, value in (one.partition("=") for one in job)}
 
 
-def _number(value: str) -> int | float | str:
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(value)
-    return value
+_LISTS = ("slurm_setup", "slurm_srun_args")
+
+
+def _value(name: str, text: str) -> Any:
+    """Lists, tables, yes and no as YAML has them, and numbers; what SLURM is told stays as it was typed."""
+    value: Any = text
+    if text[:1] in ("[", "{") or text.lower() in ("true", "false"):
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise UserError(f"--job {name}={text} cannot be read: {' '.join(str(error).split())}") from error
+    elif re.fullmatch(r"-?(0|[1-9]\d*)", text):
+        value = int(text)
+    elif re.fullmatch(r"\d*\.\d+", text) and not name.startswith("slurm_"):
+        value = float(text)
+    return [value] if name in _LISTS and not isinstance(value, list) else value
 
 
 def check_executor(executor: Executor, job: Sequence[str], group: str = "") -> None:
@@ -67,7 +82,7 @@ def check_executor(executor: Executor, job: Sequence[str], group: str = "") -> N
                 _submitting(Path(folder), asked_of(job))
         else:
             _remote(asked_of(job))
-    except (RuntimeError, TypeError, ValueError, NameError) as error:
+    except (RuntimeError, TypeError, ValueError, NameError, AssertionError) as error:
         raise UserError(f"{option}: {' '.join(str(error).split())}") from error
 
 
@@ -82,7 +97,9 @@ def elsewhere(executor: Executor, job: Sequence[str], folder: Path, at_once: int
     """
     asked = asked_of(job)
     if executor == "submitit":
-        return Submitted(_submitting(folder, asked), folder, _ALL if at_once is None else at_once)
+        submitting = _submitting(folder, asked)
+        queue = Queue() if submitting.cluster == "slurm" else None
+        return Submitted(submitting, folder, _ALL if at_once is None else at_once, queue)
     return Ray(asked, at_once)
 
 
@@ -128,12 +145,26 @@ class SubmittedJob:
 
     job: Any
     log: Path
+    absence: Absence | None = None
+    """Of SLURM alone."""
     left: bool = False
+    ended: int | None = None
 
     def status(self) -> int | None:
         """What its unit returned; None while it waits or runs, REQUEUE where this session has left it to itself."""
-        if self.left or not self.job.done():
-            return REQUEUE if self.left else None
+        if self.left:
+            return REQUEUE
+        if self.ended is None:
+            self.ended = self._status()
+        return self.ended
+
+    def _status(self) -> int | None:
+        if not self.job.done():
+            if self.absence is None or not self.absence.sure():
+                return None
+            return _lost(self.log, f"job {self.job.job_id} is no longer in the queue and has left no result")
+        if self.absence is not None and not self.job.paths.result_pickle.exists() and self.job.state.upper() in WAITS:
+            return None
         try:
             return max((int(one) for one in self.job.results()), key=abs)
         except Exception as error:  # whatever happens to jobs
@@ -144,7 +175,7 @@ class SubmittedJob:
         self.left = True
 
 
-def _lost(log: Path, error: Exception) -> int:
+def _lost(log: Path, error: Exception | str) -> int:
     with log.open("a", encoding="utf-8") as said:
         said.write(f"error: {' '.join(str(error).split())}\n")
     return LOST
@@ -158,6 +189,8 @@ class Submitted:
     folder: Path
     at_once: int
     """Jobs that wait or run."""
+    queue: Queue | None = None
+    """SLURM's."""
     pause = 0.2
 
     def start(self, unit: Unit) -> SubmittedJob:
@@ -168,16 +201,19 @@ class Submitted:
         """
         unit.log.parent.mkdir(parents=True, exist_ok=True)
         record = self.folder / f"{unit.name}.job"
-        with suppress(OSError, EOFError, pickle.UnpicklingError):
+        with suppress(Exception):  # also what another version of submitit wrote
             before = pickle.loads(record.read_bytes())
-            if not before.done():
-                return SubmittedJob(before, unit.log)
+            if (found := self._job(before, unit)).status() is None:
+                return found
         try:
             job = self.executor.submit(Submission(pickle.dumps(unit.run)))
         except RuntimeError as error:
             raise UserError(f"{unit.name} cannot be submitted: {' '.join(str(error).split())}") from error
         write_bytes_atomically(record, pickle.dumps(job))
-        return SubmittedJob(job, unit.log)
+        return self._job(job, unit)
+
+    def _job(self, job: Any, unit: Unit) -> SubmittedJob:
+        return SubmittedJob(job, unit.log, None if self.queue is None else Absence(self.queue, job.job_id))
 
     def close(self) -> None:
         """Jobs end by themselves."""

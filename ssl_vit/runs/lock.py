@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import getpass
 import json
+import math
 import os
 import socket
 import sys
@@ -37,6 +38,8 @@ BEAT = 20.0
 """Seconds between signs of life."""
 SILENCE = 300.0
 """Seconds without one, after which the owner on another machine counts as dead."""
+_AGREES = 60.0
+"""Seconds for which two clocks go alike."""
 
 
 @dataclass(frozen=True)
@@ -225,13 +228,13 @@ def release(folder: Path, ended: dict[str, Any] | None = None) -> None:
                     path.unlink()
 
 
-def holder(folder: Path) -> tuple[Owner, bool] | None:
+def holder(folder: Path, *, writes: bool = False) -> tuple[Owner, bool] | None:
     """Who has taken a directory and not given it back, and whether it lives; None where nobody has.
-
-    Nothing is written: signs of life from other machines are as old as this machine's clock says.
 
     Args:
         folder: As for ``hold``.
+        writes: Ask the disk for its time, by a file that goes at once. Without that nothing is written, and signs of
+            life from other machines are as old as this machine's clock says.
     """
     path = folder / NAME
     owner = _owner(path)
@@ -240,9 +243,34 @@ def holder(folder: Path) -> tuple[Owner, bool] | None:
     if owner.machine == _machine():
         return owner, _began(owner.pid) == owner.began
     try:
-        return owner, time.time() - path.stat().st_mtime <= SILENCE
+        return owner, (_time_of(folder) if writes else time.time()) - path.stat().st_mtime <= SILENCE
     except OSError:  # given back meanwhile
         return None
+
+
+_apart: dict[int, tuple[float, float]] = {}
+"""By disk: when it was asked, and by how much its time is more than that."""
+
+
+def _time_of(folder: Path) -> float:
+    """Now, as the disk of a directory has it; it is asked once a minute."""
+    disk, now = folder.stat().st_dev, time.monotonic()
+    asked, apart = _apart.get(disk, (-math.inf, 0.0))
+    if now - asked > _AGREES:
+        try:
+            apart = _asked_disk(folder / NAME) - now
+        except OSError:  # a full disk, or one that may not be written
+            return time.time()
+        _apart[disk] = now, apart
+    return now + apart
+
+
+def _asked_disk(path: Path) -> float:
+    probe = path.with_name(f"{NAME}.{uuid4().hex}")
+    probe.touch()
+    now = probe.stat().st_mtime
+    probe.unlink()
+    return now
 
 
 def _this_process() -> Owner:
@@ -288,10 +316,7 @@ def _sign_of_life(owner: Owner, path: Path) -> str | None:
         return "" if _began(owner.pid) == owner.began else None
     if job is not None and owner.job == job and owner.restarts < restarts:
         return None  # this job as it was before the scheduler started it again
-    probe = path.with_name(f"{NAME}.{uuid4().hex}")
-    probe.touch()
-    silent = probe.stat().st_mtime - path.stat().st_mtime
-    probe.unlink()
+    silent = _asked_disk(path) - path.stat().st_mtime
     if silent > SILENCE:
         return None
     return f", whose last sign of life is {max(0.0, silent):.0f} s old (after {SILENCE:.0f} s it counts as dead)"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from ssl_vit.core.errors import UserError
 from ssl_vit.engines import elsewhere
-from ssl_vit.engines.elsewhere import EXECUTORS, asked_of, check_executor
+from ssl_vit.engines.elsewhere import EXECUTORS, check_executor
 from ssl_vit.engines.local import Local
 from ssl_vit.engines.unit import LOST, Engine
 
@@ -154,6 +154,8 @@ def test_engines_keep_the_contract() -> None:
         ("local", ["timeout_min=5"], r"^--verdict.job timeout_min=5 is for submitit and ray; give --verdict.executor"),
         ("submitit", ["cluster=local", "tasks=5"], r"^--verdict.executor submitit: .*tasks"),
         ("submitit", ["cluster=cloud"], r"^--verdict.executor submitit: .*cloud"),
+        ("submitit", ["cluster=local", "timeout_min=12h"], r"^--verdict.executor submitit: .*timeout_min.*12h"),
+        ("submitit", ["cluster=local", "mem_gb={"], r"^--verdict.executor submitit: --job mem_gb=\{ cannot be read"),
         ("ray", ["num_gpu=1"], r"^--verdict.executor ray: .*num_gpu"),
     ],
 )
@@ -169,9 +171,3 @@ def test_a_missing_package_is_told_with_the_line_to_type(executor, extra: str, m
     monkeypatch.setattr(elsewhere, "find_spec", lambda name: None if name == executor else find_spec(name))
     with pytest.raises(UserError, match=rf"^--executor {executor} needs .* pip install 'ssl_vit\[{extra}\]'$"):
         check_executor(executor, [])
-
-
-def test_what_units_ask_for_is_read_as_numbers_where_it_is_one() -> None:
-    assert asked_of(["timeout_min=5", "num_gpus=0.5", "slurm_time=1:00"]) == {
-        "timeout_min": 5, "num_gpus": 0.5, "slurm_time": "1:00"
-    }  # fmt: skip

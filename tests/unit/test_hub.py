@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ssl_vit.data.sources.hub
@@ -79,6 +80,19 @@ def test_a_data_set_that_is_streamed_is_not_downloaded(
     assert Hub.ranges == [(0, len(Hub.files["train.parquet"]) - 1)]  # one block, once
     assert not list((tmp_path / "cache").rglob("*.parquet"))
     assert len(list((tmp_path / "blocks" / "objects").glob("[!.]*"))) == 1
+
+
+def test_two_splits_of_one_meaning_are_refused_where_they_are_streamed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = ssl_vit.data.sources.hub
+    files = {"validation": ["hf://a.parquet"], "dev": ["hf://b.parquet"]}
+    builder = SimpleNamespace(config=SimpleNamespace(data_files=files))
+    monkeypatch.setattr(hub, "_known", lambda path, why: (path, None))
+    monkeypatch.setattr("datasets.load_dataset_builder", lambda name, config: builder)
+    monkeypatch.setattr(hub, "described", lambda url, cache_size: url)
+    with pytest.raises(UserError, match=r"tiny/pets .* has two splits of one meaning among validation, dev; leave out"):
+        hub.streamed_files("tiny/pets", "", None)
+    del files["dev"]
+    assert hub.streamed_files("tiny/pets", "", None) == ({"val": ["hf://a.parquet"]}, ".parquet")
 
 
 @pytest.mark.processes

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -154,6 +155,26 @@ def test_an_owner_on_another_machine_lives_as_long_as_its_heart_beats(
     else:
         assert " s old (after 300 s it counts as dead); wait for it" in out
         assert [path.name for path in tmp_path.iterdir()] == [lock.NAME]
+
+
+@pytest.mark.parametrize(("silent", "lives"), [(0.0, True), (lock.SILENCE - 30, True), (lock.SILENCE + 5, False)])
+@pytest.mark.parametrize("apart", [-1000.0, 0.0, 1000.0])
+def test_whether_it_lives_is_told_by_the_clock_of_the_disk(
+    silent: float, lives: bool, apart: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, owner := elsewhere(), silent)
+    now = time.time()
+    monkeypatch.setattr(lock, "_apart", {})
+    monkeypatch.setattr(lock.time, "time", lambda: now + apart)  # this machine's clock
+    for _ in range(2):  # asked, and remembered
+        assert lock.holder(tmp_path, writes=True) == (owner, lives)
+        assert [path.name for path in tmp_path.iterdir()] == [lock.NAME]
+    monkeypatch.setattr(lock, "_asked_disk", lambda path: pytest.fail("it is asked again"))
+    lock.holder(tmp_path, writes=True)
+    lock._apart.clear()
+    monkeypatch.setattr(lock, "_asked_disk", lambda path: full(path, ""))
+    if not apart:  # all that is left
+        assert lock.holder(tmp_path, writes=True) == (owner, lives)
 
 
 def test_a_number_that_was_given_again_is_another_process(tmp_path: Path) -> None:

@@ -62,7 +62,13 @@ def streamed_files(path: str, why_not_here: str, cache_size: float | None) -> tu
         )
     splits: dict[str, list[RemoteFile]] = {}
     for split, urls in files.items():
-        splits.setdefault(SPLITS.get(split.lower(), split), []).extend(described(url, cache_size) for url in urls)
+        name = SPLITS.get(split.lower(), split)
+        if name in splits:
+            raise UserError(
+                f"{path} on the Hugging Face Hub has two splits of one meaning among {', '.join(files)}; leave out "
+                "--data.stream, download it, and rename one"
+            )
+        splits[name] = [described(url, cache_size) for url in urls]
     return splits, endings.pop()
 
 
