@@ -15,6 +15,7 @@ from ssl_vit.leaks.looking import look, number_rows
 
 NEAR = 10
 """Neighbours that an outlier is far from, and that contradict a label."""
+_SAME = 1e-3  # distance up to which images are one: no image is far from its copies
 _AGAINST = 0.7  # share of them with one other label
 
 
@@ -100,8 +101,11 @@ def outliers(similarity: Float[np.ndarray, "n k"], most: int) -> list[Outlier]:
     if similarity.shape[1] == 0:
         return []
     away = np.sqrt(np.maximum(2 - 2 * similarity[:, :NEAR], 0)).mean(axis=1)
-    usual = max(float(np.median(away)), 1e-12)
-    return [Outlier(int(i), float(away[i] / usual)) for i in np.argsort(-away, kind="stable")[:most]]
+    apart = away > _SAME
+    if not apart.any():
+        return []
+    usual = float(np.median(away[apart]))
+    return [Outlier(int(i), float(away[i] / usual)) for i in np.argsort(-away, kind="stable")[:most] if apart[i]]
 
 
 def contradicted(known: KnownLabels | None, near: Int[np.ndarray, "n k"], most: int) -> list[Contradicted]:

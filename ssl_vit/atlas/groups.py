@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -40,20 +41,24 @@ def clusters(parts: Float[np.ndarray, "n d"], asked: int | None, shown: int) -> 
         shown: Images that stand for a cluster.
     """
     from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
 
     count = len(parts)
-    different = len(np.unique(parts[:_FITTED], axis=0))
-    if count < _FEWEST or different < 3:
-        return Clusters(np.zeros(count, dtype=np.int64), [_nearest(parts, np.arange(count), shown)], "one cluster")
     fitted = parts[_evenly(count, _FITTED)]
+    different = len(np.unique(fitted, axis=0))
+    if count < _FEWEST or different < 3:
+        words = "one cluster" if asked in (None, 1) else f"one cluster ({asked} were asked for: too few images differ)"
+        return Clusters(np.zeros(count, dtype=np.int64), [_nearest(parts, np.arange(count), shown)], words)
 
     made: Any = KMeans  # its annotations know no whole numbers
 
     def fit(k: int) -> KMeans:
-        return made(min(k, different - 1), n_init=3, random_state=0).fit(fitted)
+        with warnings.catch_warnings():  # where many images are equal fewer clusters are found, and said
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return made(min(k, different - 1), n_init=3, random_state=0).fit(fitted)
 
     if asked is not None:
-        found, why = fit(asked), "as many as asked for"
+        found, why = fit(asked), ""
     else:
         found, why = _best(parts, fit, int(np.clip(round(np.sqrt(count / _EACH)), 2, 20)))
     number = np.asarray(found.predict(parts), dtype=np.int64)
@@ -62,6 +67,9 @@ def clusters(parts: Float[np.ndarray, "n d"], asked: int | None, shown: int) -> 
     rank = np.argsort(order)
     number = rank[number]
     central = [_nearest(parts, np.flatnonzero(number == c), shown) for c in range(len(present))]
+    if asked is not None:
+        few = f"{asked} were asked for: too few images differ"
+        why = "as many as asked for" if len(present) == asked else few
     return Clusters(number, central, f"{len(present)} clusters of k-means, {why}")
 
 

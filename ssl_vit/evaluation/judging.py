@@ -115,8 +115,10 @@ def finish(
     if not run.writes:
         return Evaluated(path, [], metric, run)
     tell_results(run.path)
-    if omission:
+    if omission and path.parent == run.path / "results":
         omission.write(run.path)
+    elif omission:  # one set of several: each has its own
+        print(f"left out        {omission.write(path.parent, f'{path.stem}-')}")
     save_answers(path, judged.answers)
     sums.note(path.parent, [path.with_suffix(".npz").name])
     shown = judged.headings | columns(test.kind, metric)

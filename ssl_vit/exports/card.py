@@ -57,7 +57,7 @@ def model_card(
     labels = about.get("classifier")
     data = ModelCardData(
         library_name={"onnx": "onnx", "torchscript": "pytorch", "hf": "transformers"}.get(form, "timm"),
-        pipeline_tag="image-classification" if labels else "image-feature-extraction",
+        pipeline_tag=_tag(labels),
         tags=["ssl_vit", "vision", *([] if labels else ["self-supervised-learning"])],
     )
     channels, size = given["input_size"][0], given["input_size"][-1]
@@ -66,7 +66,8 @@ def model_card(
         head=data.to_yaml(),
         network=networks.in_words(config["architecture"], config["model_args"], size),
         objective=about.get("objective"),
-        seed=options.get("seed", about.get("seed")),
+        seed=None if about.get("soup") else options.get("seed", about.get("seed")),
+        soup=about.get("soup"),
         images=_last((about.get("data") or {}).get("path")),
         labelled=_last((about.get("eval_data") or {}).get("path")),
         pool=about.get("pool"),
@@ -123,6 +124,13 @@ def _template() -> Any:
 
     kept = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     return kept.from_string((Path(__file__).parent / "card.md.jinja").read_text(encoding="utf-8"))
+
+
+def _tag(labels: dict[str, Any] | None) -> str | None:
+    """What the hub offers to do with it; nothing with numbers, of which it would make probabilities."""
+    if not labels:
+        return "image-feature-extraction"
+    return None if labels["kind"] == "regression" else "image-classification"
 
 
 def _last(place: str | None) -> str | None:

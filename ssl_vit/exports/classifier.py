@@ -41,6 +41,12 @@ class Labelling(NamedTuple):
         return expit(outputs) if self.scale is None else self.scale.restore(outputs)
 
 
+_PROBLEMS = {
+    "class": "single_label_classification", "multilabel": "multi_label_classification", "regression": "regression"
+}  # fmt: skip
+"""How transformers call what outputs mean: its pipelines make probabilities of them by it."""
+
+
 class TrainedClassifier(NamedTuple):
     """A classifier as prediction finds it."""
 
@@ -87,6 +93,7 @@ def _write(
     config = cast("dict[str, Any]", json.loads((part / "config.json").read_text()))
     config["num_classes"] = config["pretrained_cfg"]["num_classes"] = len(labelling.names)
     config["label_names"] = list(labelling.names)
+    config["problem_type"] = _PROBLEMS[labelling.kind]
     if isinstance(net.backbone, ViTBackbone):
         config["model_args"]["fc_norm"] = fresh or net.backbone.fc_norm
     write_weights(part, state)

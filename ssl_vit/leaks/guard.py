@@ -62,11 +62,12 @@ class Omission:
         several = f"{len(self.images):,} of {self.total:,} {_SETS[self.of]}"
         return f"{several} {them.removeprefix('image ')} test images ({told})"
 
-    def write(self, folder: Path) -> None:
-        """The list, as left_out_pool.csv or left_out_train.csv."""
-        text = io.StringIO()
+    def write(self, folder: Path, before: str = "") -> Path:
+        """The list, as left_out_pool.csv or left_out_train.csv, with ``before`` at the beginning of its name."""
+        text, path = io.StringIO(), folder / f"{before}{self.file}"
         csv.writer(text, lineterminator="\n").writerows([LeftOut._fields, *self.images])
-        write_atomically(folder / self.file, text.getvalue())
+        write_atomically(path, text.getvalue())
+        return path
 
     @property
     def file(self) -> str:
@@ -155,6 +156,13 @@ def guard_labelled(
             "or go on with all of them with --eval.data.on_leak warn"
         )
     return found._replace(train=kept, whole=kept.fingerprint), omission
+
+
+def left_of(found: Labelled, what: OnLeak, workers: int | None, device: torch.device = _CPU) -> int:
+    """How many training images ``guard_labelled`` leaves, with the same arguments (every process must call it)."""
+    if what != "drop":
+        return len(found.train)
+    return len(found.train) - len({one.image for one in matches(found.train, found.test, workers, device)})
 
 
 def _decided(

@@ -9,6 +9,7 @@ from typing import Any
 from ssl_vit.questions.numbers import ALIKE
 from ssl_vit.report.cells import NOTHING, Cell, Table, enumerated, p_value, table, upper
 
+_LABELS = "units of the labels"
 OUTCOMES = {
     "seen": "seen", "likely": "likely but not certain", "not seen": "not seen here",
     "opposite": "the opposite is seen", "unknown": "cannot be told",
@@ -25,6 +26,8 @@ def number(value: float, unit: str, *, sign: bool = True) -> str:
     """
     places = 1 if unit.startswith("points") else max(0, 1 - floor(log10(abs(value)))) if value else 0
     words = f"{abs(value):,.{min(places, 6)}f}"
+    if places > 6 and unit == _LABELS:  # metres, or farads
+        words = f"{abs(value):.1e}"
     zero = not words.strip("0.,")
     return f"{'-' if value < 0 and not zero else '+' if sign else ''}{words}"
 

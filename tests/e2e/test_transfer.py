@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -195,6 +196,30 @@ def test_a_fine_tuning_that_diverges_is_left_out_of_a_soup(backbone: str, script
     assert "best of 1 fine-tunings, no soup" in out and "; 1 more diverged" in out
 
 
+def test_labels_of_a_set_are_at_most_those_that_are_left(backbone: str, script, tmp_path: Path) -> None:
+    for name in ("birds", "stones"):
+        test, train = draw(tmp_path / name / "test", 4), draw(tmp_path / name / "train", 10, seed=1)
+        for file in test.rglob("*.png"):  # twelve of thirty training images show a test image
+            shutil.copy(file, train / file.parent.name / file.name)
+    sets = tmp_path / "sets"
+    sets.mkdir()
+    for name in ("birds", "stones"):
+        (tmp_path / name).rename(sets / name)
+    for most, used in ((20, 18), (10, 10)):
+        words = ["--transfer.protocol", "knn", "--transfer.labels", str(most)]
+        status, out, err = script(SCRIPT, backbone, str(sets), *words)
+        assert status == 0, err
+        lists = [line.split()[-1] for line in out.splitlines() if line.startswith("left out  ")]
+        assert len(lists) == len(set(lists)) == 2
+        for name, listed in zip(("birds", "stones"), lists, strict=True):
+            with Path(listed).open(newline="") as file:
+                rows = list(csv.DictReader(file))
+            assert len(rows) == 12 and all(f"/{name}/" in row["image"] for row in rows)
+            result = read_results([Path(listed.removesuffix("-left_out_train.csv") + ".json")])[0]
+            assert result.labels_used == used
+    assert not Path("run/left_out_train.csv").exists()
+
+
 @pytest.mark.parametrize("kind", ["greedy", "uniform"])
 def test_a_soup_is_not_worse_on_held_out_labels(kind: str, backbone: str, script) -> None:
     words = ["--transfer.protocol", "soup", "--transfer.labels", "100", "--soup.kind", kind, "--soup.rates", "1,1.5"]
@@ -222,6 +247,8 @@ def test_a_soup_is_not_worse_on_held_out_labels(kind: str, backbone: str, script
     assert [one["rows"][0]["top1"] for one in rates] == pytest.approx(chosen["alone"], abs=1e-4)
     assert ("soup of 2 of 2" in out) == (len(chosen["members"]) == 2)
     assert ("best of 2 fine-tunings, no soup" in out) == (len(chosen["members"]) == 1)
+    card = (place / "classifier" / "README.md").read_text()
+    assert "| made of | " in card and " of 2 fine-tunings" in card and "| seed |" not in card
 
 
 def test_fine_tunings_of_a_suite_are_runs(backbone: str, script) -> None:

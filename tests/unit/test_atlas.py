@@ -115,6 +115,17 @@ def test_equal_vectors_are_one_cluster() -> None:
     assert clusters(np.zeros((20, 3), dtype=np.float32), None, 2).words == "one cluster"
 
 
+def test_fewer_clusters_than_were_asked_for_are_told() -> None:
+    x, _ = islands(30)
+    assert clusters(components(x), 3, 2).words == "3 clusters of k-means, as many as asked for"
+    few = np.repeat(x[[0, 40, 80, 119]], 10, axis=0)  # four images that differ
+    assert clusters(few, 10, 2).words == "3 clusters of k-means, 10 were asked for: too few images differ"
+    same = np.zeros((20, 3), dtype=np.float32)
+    assert clusters(same, 7, 2).words == "one cluster (7 were asked for: too few images differ)"
+    first = np.concatenate([np.repeat(x[:1], 5000, axis=0), *[x] * 50])  # equal images first hide no others
+    assert len(clusters(first, 3, 2).central) == 3
+
+
 def test_neighbours_are_the_largest_cosines_of_others() -> None:
     x = RNG.standard_normal((50, 6)).astype(np.float32)
     x[7] = x[3]
@@ -132,6 +143,15 @@ def test_of_many_equal_images_none_is_its_own_neighbour() -> None:
     _, near = nearest_others(np.ones((40, 3), dtype=np.float32), 5)
     assert near.shape == (40, 5)
     assert not (near == np.arange(40)[:, None]).any()
+
+
+def test_no_image_is_far_from_its_copies() -> None:
+    x = RNG.standard_normal((8, 16)).astype(np.float32)
+    most = np.concatenate([np.repeat(x[:1], 25, axis=0), x[1:6]])
+    found = outliers(nearest_others(most, 10)[0], 30)
+    assert {one.image for one in found} == {25, 26, 27, 28, 29}
+    assert all(0.5 < one.times < 2 for one in found)
+    assert outliers(nearest_others(np.ones((40, 3), dtype=np.float32), 5)[0], 5) == []
 
 
 def test_the_image_that_resembles_no_other_comes_first() -> None:

@@ -195,6 +195,23 @@ def test_code_of_classifiers(form: str, labelling: Labelling, tmp_path: Path, mo
     assert all(repr(name) in said.getvalue() for name in labelling.names)
     found = names["model"](images)  # of the last block
     torch.testing.assert_close(found if form == "timm" else found.logits, outputs, rtol=1e-4, atol=1e-5)
+    if form == "hf":  # its pipelines make of outputs what they mean, or offer nothing
+        kinds = {"class": "single_label", "multilabel": "multi_label"}
+        problem = f"{kinds[labelling.kind]}_classification" if labelling.kind in kinds else "regression"
+        assert names["model"].config.problem_type == problem
+        tag: Any = ModelCard(card(folder)).data
+        assert tag.pipeline_tag == ("image-classification" if labelling.kind in kinds else None)
+        if labelling.kind in kinds:
+            import transformers
+
+            pipe = transformers.pipeline(
+                "image-classification", model=names["model"], image_processor=transformers.ViTImageProcessor()
+            )
+            answers = {
+                one["label"]: one["score"] for one in pipe.postprocess({"logits": found.logits.detach()}, top_k=3)
+            }
+            told = [answers[names["model"].config.id2label[i]] for i in range(outputs.shape[1])]
+            np.testing.assert_allclose(told, labelling.answers(outputs.numpy())[0], rtol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.load`:FutureWarning")  # other programs cannot load its successor yet

@@ -14,6 +14,7 @@ from datasets.exceptions import DatasetGenerationError
 from ssl_vit.configs import SourceConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.sources.locate import open_source
+from ssl_vit.data.sources.remote import BlockCache, RemoteFile
 
 from made_hub import Hub, environment, serving
 
@@ -21,6 +22,7 @@ ASK = """
 import os, sys
 from ssl_vit.configs import SourceConfig
 from ssl_vit.data.sources.locate import open_source
+from ssl_vit.data.sources.remote import BlockCache, RemoteFile
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.sources import remote
 remote._FIRST_WAIT = 0.0
@@ -84,15 +86,16 @@ def test_a_data_set_that_is_streamed_is_not_downloaded(
 
 def test_two_splits_of_one_meaning_are_refused_where_they_are_streamed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = ssl_vit.data.sources.hub
-    files = {"validation": ["hf://a.parquet"], "dev": ["hf://b.parquet"]}
+    files, here = {"validation": ["hf://a.parquet"], "dev": ["hf://b.parquet"]}, BlockCache(Path("blocks"), 1)
     builder = SimpleNamespace(config=SimpleNamespace(data_files=files))
     monkeypatch.setattr(hub, "_known", lambda path, why: (path, None))
     monkeypatch.setattr("datasets.load_dataset_builder", lambda name, config: builder)
-    monkeypatch.setattr(hub, "described", lambda url, cache_size: url)
+    monkeypatch.setattr(hub, "described", lambda url, cache_size: RemoteFile(url, 1, "1", here))
     with pytest.raises(UserError, match=r"tiny/pets .* has two splits of one meaning among validation, dev; leave out"):
         hub.streamed_files("tiny/pets", "", None)
     del files["dev"]
-    assert hub.streamed_files("tiny/pets", "", None) == ({"val": ["hf://a.parquet"]}, ".parquet")
+    expected = {"val": [RemoteFile("hf://a.parquet", 1, "1", here)]}, ".parquet"
+    assert hub.streamed_files("tiny/pets", "", None) == expected
 
 
 @pytest.mark.processes

@@ -21,7 +21,7 @@ from ssl_vit.questions.options import NAMES, Questions, QuestionsConfig, asked_f
 from ssl_vit.questions.page import MEASURED, read_measured, summary, write_page
 from ssl_vit.questions.scope import Training
 from ssl_vit.questions.table import QUESTIONS, looks, pretrainings, trainings
-from ssl_vit.questions.words import comparison_rows, reply, told, unchanged
+from ssl_vit.questions.words import comparison_rows, number, reply, told, unchanged
 from ssl_vit.report.page.blocks import Fold
 
 from made_pages import script_of
@@ -442,3 +442,13 @@ def test_a_made_page_is_put_among_the_documentation(tmp_path: Path) -> None:
     assert json.loads((to / MEASURED).read_text()) == measured()
     with pytest.raises(ValueError, match="is no name for a folder"):
         script.add(run, "../elsewhere", docs)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [(0.031, "points of accuracy", "+0.0"), (3.14, "points", "+3.1"), (0.001234, "", "+0.0012"),
+     (-1e-17, "", "+0.000000"), (-1.44e-9, "units of the labels", "-1.4e-09"), (12.3, "units of the labels", "+12"),
+     (0.0, "", "+0")],
+)  # fmt: skip
+def test_a_number_has_the_digits_that_its_unit_deserves(value: float, unit: str, words: str) -> None:
+    assert number(value, unit) == words

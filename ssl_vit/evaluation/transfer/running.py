@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ssl_vit.configs import RunConfig, TransferRecipe, to_dict
+from ssl_vit.configs import DataConfig, LabelledDataConfig, RunConfig, TransferRecipe, to_dict
 from ssl_vit.configs.metrics import shown
 from ssl_vit.core.dist import gather_rows, rank_and_world
 from ssl_vit.core.errors import UserError, reason
@@ -25,6 +25,7 @@ from ssl_vit.evaluation.transfer.suite import Entry, Suite
 from ssl_vit.evaluation.transfer.table import COLUMNS, Row, Transfer, row_of, transfer_table
 from ssl_vit.exports.origin import own_data
 from ssl_vit.exports.timm_folder import Exported
+from ssl_vit.leaks.guard import left_of, on_leak
 from ssl_vit.released.starts import load_start
 from ssl_vit.runs import lock
 from ssl_vit.runs.arrays import read_arrays
@@ -103,7 +104,7 @@ def _judged(entry: Entry, exported: Exported, root: Path, run: RunConfig, device
     data, named = own_data(exported.about, entry.config.eval.data)
     opened = open_set(data, named)
     right = None if entry.real is None else right_answers(entry.real, opened.test)  # its mistakes come before the work
-    config = _capped(entry, len(opened.train))
+    config = _capped(entry, data, named, opened, device)
     name = f"{entry.slug}-{_key(entry, config, opened, exported.weights_hash)[:8]}"
     path = root / "results" / FOLDER / "sets" / f"{name}.json"
     found = torch.tensor([_is_there(path)], device=device)
@@ -124,9 +125,13 @@ def _judged(entry: Entry, exported: Exported, root: Path, run: RunConfig, device
     return row if entry.real is None or right is None else _by_several(row, entry.real, right, path)
 
 
-def _capped(entry: Entry, images: int) -> Config:
-    """The options, with a draw of labels where a set has more than are wanted."""
-    if entry.most is None or entry.most >= images:
+def _capped(
+    entry: Entry, data: DataConfig, named: LabelledDataConfig, opened: Labelled, device: torch.device
+) -> Config:
+    """The options, with a draw of labels where a set has more than are wanted, also without those that are left out."""
+    if entry.most is None or entry.most >= len(opened.train):
+        return entry.config
+    if entry.most >= left_of(opened, on_leak(data, named), data.workers, device):
         return entry.config
     return replace(entry.config, eval=replace(entry.config.eval, labels=entry.most))
 
