@@ -44,8 +44,8 @@ class Kind:
 KINDS = (
     Kind("AuthenticAMD", 25, "avx512_bf16", "onednn", True,
          "Zen 4. benchmarks/results/products.md and bf16.md, on family 25 model 17: oneDNN is level with MKL in "
-         "training and up to 1.15 times as fast in inference; bf16 trains ViTs of 65 tokens or more 1.6 to 2.0 times "
-         "as fast as oneDNN's single precision"),
+         "training (0.99 to 1.02; 0.92 at 17 tokens) and up to 1.15 times as fast in inference (0.95 at 17); bf16 "
+         "trains ViTs of 65 tokens or more 1.6 to 2.0 times as fast as oneDNN's single precision"),
     Kind("AuthenticAMD", 26, "avx512_bf16", "onednn", True,
          "Zen 5. benchmarks/results/bf16.md and step.md, on family 26 model 2: MKL at about half the speed of oneDNN, "
          "bf16 trains 1.4 to 2.1 times as fast as oneDNN's single precision"),

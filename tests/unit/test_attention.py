@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ssl_vit.models import attention as module
 from ssl_vit.models.attention import LONG, SHORT, attention, plain
+from ssl_vit.models.families.cct import Block
+from ssl_vit.training.products import training_attention
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -134,6 +136,19 @@ def test_long_sequences_keep_no_rows_of_attention(dtype: torch.dtype, onednn: No
     assert "_scaled_dot_product_flash_attention_for_cpu" in features.names and "_softmax" not in features.names
     assert features.largest < whole / 8 and training.largest < whole / 4
     assert max(t.numel() for t in kept) < whole / 8
+
+
+@pytest.mark.parametrize("precision", ["bf16", "no"])
+def test_a_compact_transformer_keeps_no_rows_of_long_sequences(precision: str, onednn: None) -> None:
+    tokens, batch, heads = SHORT + 44, 16, 4
+    block, kept = Block(32, heads, 2.0, 0.0), list[Tensor]()
+    with (
+        training_attention(precision), torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"),
+        torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t), Counted() as counted,
+    ):  # fmt: skip
+        block(torch.randn(batch, tokens, 32)).float().sum().backward()
+    whole = batch * heads * tokens * tokens
+    assert max(t.numel() for t in kept) < whole / 8 and counted.largest < whole / 4
 
 
 @pytest.mark.parametrize("tokens", [SHORT, SHORT + 1])

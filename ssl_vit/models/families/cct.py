@@ -14,6 +14,7 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, register_mo
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ssl_vit.models.blocks import attend
 from ssl_vit.models.families.manners import Network, described, dropped, linear_rates
 
 
@@ -38,7 +39,7 @@ class Block(nn.Module):
 
     def forward(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
         """Attention, then the MLP."""
-        x = self.norm2(x + self.drop_path1(self.attn(self.norm1(x))))
+        x = self.norm2(x + self.drop_path1(attend(self.attn, self.norm1(x))))
         return x + self.drop_path2(self.mlp(x))
 
 
