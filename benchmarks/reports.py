@@ -56,8 +56,8 @@ def made_by(about: dict[str, Any], packages: Sequence[str] = ("torch", "timm", "
 
 def same_command(script: str, words: list[str]) -> str:
     """The command as a reader would type it: without places of this machine and the folders that it writes."""
-    named = dict.fromkeys(("--official", "--official_mae", "--official_dino", "--networks"), "CHECKOUT")
-    named["--data"] = "FOLDER"
+    named = {"--official": "CHECKOUT", "--official_mae": "CHECKOUT", "--official_dino": "CHECKOUT",
+             "--networks": "CHECKOUT", "--data": "FOLDER"}  # fmt: skip
     kept = [named.get(before, word) for before, word in zip(["", *words], words, strict=False)
             if not {"--out", "--work"} & {before, word}]  # fmt: skip
     kept = ["RUN" if before == "--backbone" and word.startswith("/") else word

@@ -131,9 +131,10 @@ def test_a_sweep_that_was_ended_goes_on_and_repeats_nothing(
     assert metrics(tmp_path) == whole
     log = (tmp_path / "sweep" / "logs" / f"{next(iter(whole))}.log").read_text()
     assert ("continues after step" in log) == (point != "between")
-    third = launched(script, "never", *words, cwd=tmp_path)
-    assert third.returncode == 0, third.stderr
-    assert len(started(tmp_path)) == sum(runs)
+    if point == "signal":  # and one that is done begins nothing
+        third = launched(script, "never", *words, cwd=tmp_path)
+        assert third.returncode == 0, third.stderr
+        assert len(started(tmp_path)) == sum(runs)
 
 
 def test_jobs_of_a_scheduler_whose_time_is_over_go_on(
