@@ -115,8 +115,8 @@ class FitConfig:
     Default: they are summed as they are."""
     compile: Annotated[bool | None, NO_EFFECT] = None
     """Compile forward and backward pass (torch.compile, static shapes): some minutes at the start, then faster steps,
-    equal up to rounding. Default: on a GPU, in runs of twenty minutes and more by a low estimate, unless processes hold
-    parts of the weights (--fit.shard)."""
+    equal up to rounding; short passes of one process, without accumulation, become CUDA graphs. Default: on a GPU, in
+    runs of twenty minutes and more by a low estimate, unless processes hold parts of the weights (--fit.shard)."""
     profile: Annotated[bool, NO_EFFECT] = False
     """Write RUN/profile: a trace of ten steps and a page on where their time went."""
     watch: Annotated[Literal["knn"] | None, NO_EFFECT] = None

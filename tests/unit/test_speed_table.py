@@ -83,3 +83,21 @@ def test_a_gpu() -> None:
     expected = [found[part, f"{how}, end to end"] for how in ("compiled", "eager")
                 for part in ("mae-b", "mae-l", "dino-s", "supervised-b")]  # fmt: skip
     assert numbers(usual) == expected
+
+
+def test_the_page_of_runs() -> None:
+    parts = json.loads((RESULTS / "step.json").read_text())
+    told = " ".join((ROOT / "docs/runs.md").read_text().split())
+    spans = {"same library": [], "usual": []}
+    for name in ("Zen 4", "Zen 5", "Intel"):
+        for way, span in spans.items():
+            values = [ratio["ratio"] for part in ("mae", "dino", "supervised")
+                      for row in parts[f"{part}, {MACHINES[name]}"]["rows"] for ratio in row["ratios"]
+                      if (ratio["theirs"].endswith("fused optimiser"), ratio["ours"])
+                      == ((True, "ours") if way == "same library" else (False, "ours, bf16"))
+                      and ratio["theirs"].startswith(("facebookresearch", "timm"))]  # fmt: skip
+            span.append((min(values), max(values)))
+    zen4, zen5, intel = (f"{low:.2f} to {high:.2f}" for low, high in spans["same library"])
+    assert f"{zen4} times as long as ours on a Zen 4, {zen5} times on a Zen 5, and {intel} times on a Xeon" in told
+    zen4, zen5, intel = (f"{low:.1f} to {high:.1f}" for low, high in spans["usual"])
+    assert f"as people run them, {zen4} times, {zen5} and {intel}, is the library and bf16" in told
