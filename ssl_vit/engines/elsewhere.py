@@ -158,13 +158,17 @@ class SubmittedJob:
             self.ended = self._status()
         return self.ended
 
-    def _status(self) -> int | None:
+    def goes_on(self) -> bool:
+        """Whether it waits or runs, as far as the scheduler's accounting knows."""
         if not self.job.done():
+            return True
+        return self.absence is not None and not self.job.paths.result_pickle.exists() and self.job.state in WAITS
+
+    def _status(self) -> int | None:
+        if self.goes_on():
             if self.absence is None or not self.absence.sure():
                 return None
             return _lost(self.log, f"job {self.job.job_id} is no longer in the queue and has left no result")
-        if self.absence is not None and not self.job.paths.result_pickle.exists() and self.job.state.upper() in WAITS:
-            return None
         try:
             return max((int(one) for one in self.job.results()), key=abs)
         except Exception as error:  # whatever happens to jobs
@@ -203,7 +207,7 @@ class Submitted:
         record = self.folder / f"{unit.name}.job"
         with suppress(Exception):  # also what another version of submitit wrote
             before = pickle.loads(record.read_bytes())
-            if (found := self._job(before, unit)).status() is None:
+            if (found := self._job(before, unit)).goes_on():
                 return found
         try:
             job = self.executor.submit(Submission(pickle.dumps(unit.run)))
