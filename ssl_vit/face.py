@@ -23,7 +23,7 @@ from ssl_vit.core import signals, slurm, started
 from ssl_vit.core.errors import Stopped, UserError, article, did_you_mean
 from ssl_vit.core.reading import json_lines
 from ssl_vit.core.started import module_of, options_of, scripts
-from ssl_vit.methods import method_named
+from ssl_vit.methods import METHODS
 from ssl_vit.runs.disk import disk_told
 from ssl_vit.runs.lock import holding
 from ssl_vit.runs.networks import answers
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from ssl_vit.exports.timm_folder import Exported
     from ssl_vit.runs.directory import RunDir
 
+_ON_LABELS = ("supervised", "taught")
+"""What is trained like a method, on labels."""
 Source = Any
 """Images: what ``--data.path`` takes, or an object: a ``torch.utils.data.Dataset``, a ``datasets.Dataset``, a list of
 Pillow's images, an array of pixels, or several of them by split ({"train": one, "test": other}). Options of that group
@@ -122,7 +124,10 @@ def pretrain(
     """
     if not isinstance(method, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UserError(f"a method is named by a text, such as 'mae', not by {article(type(method).__name__)}")
-    script = f"recipes/{method}.py" if method in ("supervised", "taught") else method_named(method).script
+    if method not in METHODS and method not in _ON_LABELS:
+        names = (*METHODS, *_ON_LABELS)
+        raise UserError(f"there is no method {method}; methods are {', '.join(names)}{did_you_mean(method, names)}")
+    script = f"recipes/{method}.py" if method in _ON_LABELS else METHODS[method].script
     left = _call(script, _with({**_images("data", data), **_folder(out)}, options))
     run: RunDir = getattr(left, "run", left)  # the baseline is judged, too
     return Run(run.path, run.backbone, json_lines(run.path / "metrics.jsonl").whole[-1])

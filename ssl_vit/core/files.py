@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import filecmp
 import hashlib
 import os
 import re
@@ -119,24 +120,41 @@ def content_of(path: Path) -> bytes:
 
 
 @contextmanager
-def whole_folder(folder: Path, ending: str = ".part") -> Generator[Path, None, None]:
+def whole_folder(folder: Path, ending: str = ".part", edited: str = "") -> Generator[Path, None, None]:
     """A folder to write into, which gets its name once all of it is there; nothing is left where that fails.
 
     Args:
         folder: What is there by that name is replaced.
         ending: Of the name that it has until then.
+        edited: A file of it that people add to. Where it is there and all other files are what they would become, the
+            folder stays as it is.
     """
     part = folder.with_name(folder.name + ending)
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     try:
         yield part
+        if edited and _holds(folder, part, edited):
+            shutil.rmtree(part)
+            return
         shutil.rmtree(folder, ignore_errors=True)
         part.rename(folder)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
     sync_folder(folder.parent)
+
+
+def _holds(folder: Path, part: Path, edited: str) -> bool:
+    """Whether a folder has all files of another, the same but for one."""
+    try:
+        return all(
+            (folder / file.name).is_file()
+            and (file.name == edited or filecmp.cmp(file, folder / file.name, shallow=False))
+            for file in part.iterdir()
+        )
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -81,7 +81,10 @@ def check_executor(executor: Executor, job: Sequence[str], group: str = "") -> N
             with TemporaryDirectory() as folder:
                 _submitting(Path(folder), asked_of(job))
         else:
-            _remote(asked_of(job))
+            asked = asked_of(job)
+            if "num_returns" in asked:
+                raise UserError(f"--{group}job num_returns: a unit returns its status alone; leave it out")
+            _remote(asked)
     except (RuntimeError, TypeError, ValueError, NameError, AssertionError) as error:
         raise UserError(f"{option}: {' '.join(str(error).split())}") from error
 
@@ -231,6 +234,15 @@ def _remote(asked: Mapping[str, Any]) -> Any:
     return ray.remote(max_retries=0, **asked)(_there)
 
 
+def _needed(asked: Mapping[str, Any]) -> dict[str, float]:
+    """What a unit takes of a node, by Ray's names."""
+    kind = asked.get("accelerator_type")
+    return {
+        "CPU": asked.get("num_cpus", 1), "GPU": asked.get("num_gpus", 0), "memory": asked.get("memory", 0),
+        **asked.get("resources", {}), **({f"accelerator_type:{kind}": 0.001} if kind else {}),
+    }  # fmt: skip
+
+
 def _there(folder: str, run: Callable[[], int]) -> int:
     os.chdir(folder)
     return run()
@@ -294,7 +306,12 @@ class Ray:
             for number, handler in before.items():  # Ray's own would end this process before its units have saved
                 signal.signal(number, handler)
         there = ray.cluster_resources()
-        needed = {"CPU": asked.get("num_cpus", 1), "GPU": asked.get("num_gpus", 0)}
+        needed = _needed(asked)
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if not any(all(node.get(name, 0) >= count for name, count in needed.items()) for node in nodes):
+            self.close()
+            wants = ", ".join(f"{name} {count:g}" for name, count in needed.items() if count)
+            raise UserError(f"no node of this Ray has all that a unit asks for ({wants})")
         room = min((int(there.get(name, 0) // count) for name, count in needed.items() if count), default=1)
         if not room:
             self.close()
@@ -305,7 +322,10 @@ class Ray:
     def start(self, unit: Unit) -> RayJob:
         """Hands a unit to Ray."""
         unit.log.parent.mkdir(parents=True, exist_ok=True)
-        return RayJob(self._remote.remote(str(Path.cwd()), unit.run), unit.log)
+        try:
+            return RayJob(self._remote.remote(str(Path.cwd()), unit.run), unit.log)
+        except (TypeError, ValueError) as error:  # what it looks at no earlier
+            raise UserError(f"{unit.name} cannot be given to Ray: {' '.join(str(error).split())}") from error
 
     def close(self) -> None:
         """Leaves Ray, and ends it where it was started here."""

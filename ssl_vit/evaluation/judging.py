@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ssl_vit.configs import KNNRecipe, LinearRecipe, flat, to_dict
-from ssl_vit.configs.metrics import KINDS
+from ssl_vit.configs.metrics import KINDS, METRICS
 from ssl_vit.configs.protocols import PROTOCOLS, Protocol
 from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError
@@ -22,6 +22,8 @@ from ssl_vit.methods.method import imported
 from ssl_vit.methods.supervised import FinetuneRecipe
 from ssl_vit.runs import lock
 from ssl_vit.runs.directory import RunDir
+from ssl_vit.runs.identity import differences
+from ssl_vit.runs.results import read_results
 from ssl_vit.training import launch
 from ssl_vit.training.trackers import follow
 
@@ -111,6 +113,7 @@ def finish(
     omission: Omission | None = None,
 ) -> Evaluated:
     """Writes ``result``, the answers, what was left out and the model cards; prints; on the main process alone."""
+    told = _replaced(run.path / "results" / f"{name}.json", result) if run.writes else ""
     path = run.write_result(name, result | ({"selection": judged.selection} if judged.selection else {}))
     if not run.writes:
         return Evaluated(path, [], metric, run)
@@ -124,13 +127,29 @@ def finish(
     shown = judged.headings | columns(test.kind, metric)
     heads = [row for row in judged.rows if row.get("headline", True)]
     print_table(f"{test.name}: {judged.title}{led_by(metric, test)}", heads, shown)
+    if all(row.get(metric) is None for row in heads):
+        print(f"{METRICS[metric].words} has no value for the labels of these {len(test):,} test images")
     if said := conclusion(heads, metric):
         print(said)
     others = [row for row in judged.rows if row not in heads and row["method"] == judged.rows[0]["method"]]
     if others:
         print_table("others, for comparison; all rows are in the result file", others, shown)
+    if told:
+        print(told)
     print(f"Result: {path}{judged.left and f'   {judged.left}'}")
     return Evaluated(path, judged.rows, metric, run)
+
+
+def _replaced(path: Path, result: dict[str, Any]) -> str:
+    """What is said where a result of other options stood in the file that is written; empty where none did."""
+    if not path.exists():
+        return ""
+    try:
+        [before] = read_results([path])
+    except UserError:  # damaged, or another version's
+        return ""
+    told = differences(before.protocol, result["protocol"])
+    return told and f"note: the result that stood in this file had other options ({told}); copy what is to stay"
 
 
 def _refuse_without_effect(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol) -> None:

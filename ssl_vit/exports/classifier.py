@@ -69,7 +69,7 @@ def export_classifier(
     """
     if not isinstance(net.head, nn.Linear) or not net.backbone.takes_head():
         return False
-    with whole_folder(folder, ".new") as part:
+    with whole_folder(folder, ".new", "README.md") as part:
         _write(part, net, scale, labelling, about, folder.parent)
     return True
 

@@ -127,7 +127,8 @@ def export_backbone(
 ) -> None:  # fmt: skip
     """Writes config.json and model.safetensors as ``timm.create_model("local-dir:...")`` expects them.
 
-    The folder appears whole or not at all, with a model card. A network that timm does not know says there what to
+    The folder appears whole or not at all, with a model card; one that holds the same network already stays, with what
+    was added to its card. A network that timm does not know says there what to
     import first.
 
     Args:
@@ -138,7 +139,7 @@ def export_backbone(
         about: Recorded under ``ssl_vit``; timm ignores it.
         beside: Files of other tensors by name; timm ignores them, too.
     """
-    with whole_folder(folder) as part:
+    with whole_folder(folder, edited="README.md") as part:
         for name, tensors in beside.items():
             content = safetensors.torch.save({key: stored(value) for key, value in tensors.items()})
             write_bytes_atomically(part / name, content)

@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import pickle
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -62,13 +63,19 @@ def _read(path: Path) -> Any:
         if path.suffix == ".safetensors":
             return safetensors.torch.load_file(path)
         # The options of MAE's and DINO's training are kept in a Namespace, which is data alone.
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Detected pickle protocol")  # it is read, or refused in a line
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         if found := re.search(r"GLOBAL (\w[\w.]*\w)", str(error)):
             raise UserError(
                 f"{path} is not read: it holds Python's {found[1]} beside its tensors, and reading that could run "
                 "code; have its state dict saved alone, best as .safetensors"
+            ) from error
+        if "Unsupported operand" in str(error):
+            raise UserError(
+                f"{path} is not read: it is a pickle that torch.save did not write, and reading that could run code; "
+                "have its state dict saved alone, best as .safetensors"
             ) from error
         raise UserError(f"{path} cannot be read as weights of torch; download or copy it again") from error
     except (OSError, RuntimeError, safetensors.SafetensorError) as error:

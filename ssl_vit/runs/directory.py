@@ -16,6 +16,7 @@ from ssl_vit.configs import to_dict, to_yaml
 from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError, reason
 from ssl_vit.core.files import append_line, write_atomically
+from ssl_vit.core.notices import say_once
 from ssl_vit.core.reading import json_lines, mapping_in, object_there
 from ssl_vit.runs import lock
 from ssl_vit.runs.identity import differences, digest, identity
@@ -59,10 +60,22 @@ class RunDir:
         lock.tell_end(self.path)
         before = self._environment()
         if self.has_started() and before:
+            self._tell_arithmetic(before)
             self._write("environment", before | {"continued": [*_list(before.get("continued")), self.about]})
         else:
             self._write("environment", self.about or {})
         write_atomically(self.path / "config.yaml", self.config)
+
+    def _tell_arithmetic(self, before: dict[str, Any]) -> None:
+        """A run that goes on on another device may compute otherwise there where options leave that open."""
+        last = [before, *_list(before.get("continued"))][-1]
+        old, new = (_mapping(start.get("hardware")) for start in (_mapping(last), self.about or {}))
+        for name, option in (("mixed_precision", "--fit.precision"), ("matrix_products", "--fit.products")):
+            if name in old and name in new and old[name] != new[name]:
+                was, now = ("fp32" if value == "no" else value for value in (old[name], new[name]))
+                say_once(
+                    f"note: the run goes on with {now}, before it had {was}; where it can be had, {option} keeps it"
+                )
 
     def _environment(self) -> dict[str, Any]:
         return _environment_in(self.path) or {}
@@ -134,6 +147,10 @@ def _environment_in(path: Path) -> dict[str, Any] | None:
         ) from error
     texts = ("script", "data_fingerprint", "options")
     return None if found is None or any(not isinstance(found.get(name, ""), str) for name in texts) else found
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _list(value: object) -> list[Any]:

@@ -98,6 +98,11 @@ def network_folder(given: str, option: str = "--backbone") -> Path:
             return folder
     if (place / "config.yaml").exists():
         raise UserError(f"{option} {given} holds no network: the run there has not finished; start it again")
+    if (place / "config.json").is_file() and (place / "pytorch_model.bin").is_file():
+        raise UserError(
+            f"{option} {given} holds config.json, but its weights are in pytorch_model.bin: have timm save them with "
+            "save_for_hf(model, FOLDER, safe_serialization=True)"
+        )
     raise UserError(
         f"{option} {given} is no exported network: it holds no {' and '.join(FILES)}; give RUN, the folder of a "
         f"pre-training run{runs_near(place, 'backbone')}"

@@ -98,6 +98,8 @@ def _read(path: Path) -> Result:
         raise UserError(f"{path} is no result file of an evaluation; give RUN/results/NAME.json")
     values = cast("dict[str, Any]", content)
     wrong = [name for name, kinds in _FIELDS.items() if name not in values or not isinstance(values[name], kinds)]
+    if not wrong and not all(isinstance(row, dict) for row in values["rows"]):
+        wrong = ["rows"]
     wrong += [f"protocol.{name}" for name in _MEANING if not wrong and name not in values["protocol"]]
     if wrong:
         raise UserError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -292,9 +293,18 @@ def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[Difference]:
     return [Difference(name, pair) for name, pair in pairs.items() if pair[0] != pair[1]]
 
 
+def _asked(result: Result) -> tuple[Any, ...]:
+    """What a result is known by, as long as a run has one such."""
+    return result.method, result.labels_used, result.draw, str(result.protocol["test"].get("split"))
+
+
 def _values(old: Numbers, new: Numbers) -> list[Difference]:
     """Leading values that differ, or that one run alone has; a difference only where both mean the same."""
     found: list[dict[tuple[Any, ...], tuple[str, float, Result]]] = [{}, {}]
+    alike = Counter(
+        (number, *_asked(result)) for number, given in enumerate((old, new)) for result in given.results
+    )  # of one run
+    several = {key[1:] for key, count in alike.items() if count > 1}
     for known, given in zip(found, (old, new), strict=True):
         for result in given.results:
             metric = str(result.protocol["metric"])
@@ -303,6 +313,8 @@ def _values(old: Numbers, new: Numbers) -> list[Difference]:
                 who = "" if row is heads[0] else f" of {row['method']}"
                 draw = "" if result.draw is None else f", draw {result.draw}"
                 split = str(result.protocol["test"].get("split"))
+                if _asked(result) in several:
+                    split += f" ({str(result.protocol['test'].get('fingerprint'))[:8]}, seed {result.seed})"
                 key = (f"{result.method}{who}", f"{result.labels_used:,} labels{draw}, on {split}")
                 known[key] = metric, float(row[metric]), result
     rows = list[Difference]()

@@ -111,7 +111,7 @@ class TrainingLog:
 
     def divergence(self, now: int, saved: int) -> Diverged:
         """What went wrong up to this step where ``is_sound`` says no, the step that is saved, and what to do."""
-        newest = f" (last checkpoint: step {saved:,})" if self.run.writes else ""  # who saves knows
+        newest = f" (last checkpoint: step {saved:,})" if self.run.writes and saved else ""  # who saves knows
         return Diverged(
             f"the loss stopped being a finite number between steps {self._logged:,} and {now:,}{newest}; "
             "lower --optim.lr, set --fit.clip_grad 1, or use --fit.precision fp32"

@@ -310,7 +310,8 @@ def _baseline_options(cfg: ResolvedPretraining, begun: Beginning) -> list[str]:
         model = replace(model, name=short, args=None if model.args == own else model.args)
     name = None if model.name == networks.wanted(ModelConfig(), side, named)[0] else model.name
     usual: ModelConfig = networks.resolve_model(ModelConfig(name), side, network, named)
-    if cfg.eval.data.path not in (None, cfg.data.path):  # other images would choose another network: name all of it
+    if cfg.model.weights is not None or cfg.eval.data.path not in (None, cfg.data.path):
+        # Other images would choose another network, and so would these without the weights: name all of it.
         name, usual = None, ModelConfig()
     elif short:
         model = replace(model, name=usual.name)  # it is named already

@@ -99,9 +99,11 @@ def test_a_run_directory_with_another_config(script, small: list[str]) -> None:
     assert status == 1
     assert "already holds a run with another config (mae.mask_ratio 0.5 -> 0.6)" in one_line(err)
     assert {p: p.read_bytes() for p in before} == before
+    card = Path("run/backbone/README.md")
+    card.write_text(f"{card.read_text()}\nLicence: mine.\n")
     status, out, err = script(MAE, *words)
     assert status == 0, err
-    assert "already complete" in out
+    assert "already complete" in out and card.read_text().endswith("\nLicence: mine.\n")
 
 
 def test_labels_asked_for_where_there_are_none(photos: Path, script, small: list[str], tmp_path: Path) -> None:

@@ -102,9 +102,25 @@ def test_a_metric_may_be_chosen_and_must_fit(backbone: str, script) -> None:
     assert status == 0, err
     assert "macro-F1 %" in out
     assert json.loads(Path("run/results/knn.json").read_text())["protocol"]["metric"] == "macro_f1"
+    assert "note: the result" not in script("eval/knn.py", *words, "macro_f1")[1]
+    replaced = "note: the result that stood in this file had other options (knn.k 20 -> 5); copy what is to stay"
+    assert replaced in script("eval/knn.py", *words, "macro_f1", "--knn.k", "5")[1]
     status, _, err = script("eval/knn.py", *words, "mean_absolute_error")
     assert status == 1
     assert "--eval.metric mean_absolute_error does not fit" in err
+
+
+def test_a_metric_without_a_value_is_said(backbone: str, script) -> None:
+    for split, levels in (("train", (20, 200)), ("test", (20,))):
+        for level in levels:
+            folder = Path("photos", split, str(level))
+            folder.mkdir(parents=True)
+            for i in range(6):
+                Image.fromarray(np.full((8, 8), level + i + 6 * (split == "test"), np.uint8)).save(folder / f"{i}.png")
+    words = ["--backbone", backbone, "--eval.data.path", "photos", "--run.dir", "other", "--eval.metric", "auroc"]
+    status, out, err = script("eval/knn.py", *words)
+    assert status == 0, err
+    assert "AUROC has no value for the labels of these 6 test images" in out
 
 
 @pytest.mark.parametrize(("kind", "leads"), [("multilabel", "average_precision"), ("regression", "r2")])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 import timm
 import torch
 import yaml
+from ssl_vit.configs import parse
 from ssl_vit.exports.timm_folder import load_backbone
+from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.released.starts import read_start
 
 STEPS = ["--fit.batch_size", "16", "--fit.epochs", "0.02", "--optim.lr", "1e-12", "--optim.weight_decay", "0"]
@@ -36,7 +39,12 @@ def test_every_method_goes_on_from_it(method: str, official: str, script) -> Non
     status, out, err = script(f"recipes/{method}.py", *words, "--run.dir", "run")
     assert status == 0, err
     assert f"ViT of 2 blocks of width 64, patches of 4 px at 16 px; goes on from {official}" in out
-    assert "--model.weights" not in out  # the command of the baseline
+    assert "--model.weights" not in out  # the command of the baseline, which makes the same network
+    line = out.partition("and the same network without pre-training:\n")[2].splitlines()[0]
+    baseline = parse(SupervisedRecipe, "", shlex.split(line.partition("supervised.py")[2])).model
+    kept = yaml.safe_load(Path("run/config.yaml").read_text())["model"]
+    for part in ("name", "width", "depth", "heads", "patch_size", "img_size", "pool"):
+        assert getattr(baseline, part) == kept[part], part
     start, made = read_start(f"{official}@16"), load_backbone("run")
     expected = start.backbone.timm_state()
     expected["patch_embed.proj.weight"] = expected["patch_embed.proj.weight"].sum(dim=1, keepdim=True)

@@ -257,6 +257,10 @@ def test_a_table_that_nobody_named_is_offered(cells: Path) -> None:
     table(Path("a.csv"), ("file", "prediction", "certainty", "x"), *((f"{name}", "x", ".5", ".5") for name in EXPECTED))
     table(Path("b.csv"), ("path", "label", "v0", "v1"), *((f"cells/{name}", "", "1", "2") for name in EXPECTED))
     assert offered() == ""
+    table(
+        Path("numbers.csv"), ("method", "labels", "top1"), *(("knn", str(int(name[:3])), name[:3]) for name in EXPECTED)
+    )
+    assert offered() == ""
     table(cells / "table.tsv", ("name",), ("cells/004.png",), ("cells/005.png",))
     assert "--data.labels cells/table.tsv" in offered()
     table(Path("more.csv"), ("name",), ("004.png",), ("005.png",))

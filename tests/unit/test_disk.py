@@ -244,3 +244,24 @@ def test_a_user_without_a_home_has_a_cache_for_a_while(monkeypatch: pytest.Monke
     assert own_cache() == own_cache()
     monkeypatch.setenv("SSL_VIT_CACHE", str(tmp_path / "own"))
     assert own_cache() == tmp_path / "own"
+
+
+@pytest.mark.parametrize(("change", "stays"), [("", True), ("b", False), ("c", False), ("README.md", False)])
+def test_a_folder_that_holds_the_same_already_keeps_what_people_added(change: str, stays: bool, tmp_path: Path) -> None:
+    def write(content: str = "1") -> None:
+        with files.whole_folder(tmp_path / "net", edited="README.md") as part:
+            write_atomically(part / "README.md", "card")
+            write_atomically(part / "b", content)
+
+    write()
+    (tmp_path / "net" / "README.md").write_text("card, mine")
+    (tmp_path / "net" / "LICENSE").write_text("mine")
+    if change == "README.md":
+        (tmp_path / "net" / change).unlink()
+    elif change == "c":
+        (tmp_path / "net" / "b").write_text("damaged")
+    write("2" if change == "b" else "1")
+    assert (tmp_path / "net" / "README.md").read_text() == ("card, mine" if stays else "card")
+    assert (tmp_path / "net" / "LICENSE").exists() == stays
+    assert (tmp_path / "net" / "b").read_text() == ("2" if change == "b" else "1")
+    assert names(tmp_path) == ["net"]

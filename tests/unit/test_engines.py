@@ -115,6 +115,24 @@ def test_a_ray_that_was_killed_is_not_waited_for(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.processes
+def test_what_no_node_of_ray_has_is_told(tmp_path: Path) -> None:
+    lines = [
+        "from ssl_vit.core.errors import UserError",
+        "for asked in ('resources={special: 1}', 'accelerator_type=B12', 'num_cpus=4000', 'scheduling_strategy=no'):",
+        "    try:",
+        "        other = elsewhere(executor, [asked], place / 'jobs', 2)",
+        "        other.start(Unit('one', os.getpid, place / 'log'))",
+        "    except UserError as error:",
+        "        print(error)",
+    ]
+    said = on(tmp_path, "ray", "from ssl_vit.engines.unit import Unit", *lines)
+    assert said[0] == "no node of this Ray has all that a unit asks for (CPU 1, special 1)"
+    assert said[1] == "no node of this Ray has all that a unit asks for (CPU 1, accelerator_type:B12 0.001)"
+    assert said[2] == "no node of this Ray has all that a unit asks for (CPU 4000)"
+    assert said[3].startswith("one cannot be given to Ray: Invalid scheduling_strategy value no")
+
+
+@pytest.mark.processes
 def test_a_job_of_submitit_goes_on_alone_and_is_waited_for(tmp_path: Path) -> None:
     line = "session(('left', left_behind, (place, here)))"
     said = on(tmp_path, "submitit", line, line)
@@ -156,6 +174,7 @@ def test_engines_keep_the_contract() -> None:
         ("submitit", ["cluster=cloud"], r"^--verdict.executor submitit: .*cloud"),
         ("submitit", ["cluster=local", "timeout_min=12h"], r"^--verdict.executor submitit: .*timeout_min.*12h"),
         ("submitit", ["cluster=local", "mem_gb={"], r"^--verdict.executor submitit: --job mem_gb=\{ cannot be read"),
+        ("ray", ["num_returns=2"], r"^--verdict.executor ray: --verdict.job num_returns: a unit returns its status"),
         ("ray", ["num_gpu=1"], r"^--verdict.executor ray: .*num_gpu"),
     ],
 )

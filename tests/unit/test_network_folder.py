@@ -38,6 +38,10 @@ def test_a_run_its_backbone_and_what_timm_saved(tmp_path: Path, monkeypatch: pyt
         (".", "it holds the runs run: name one of them"),
         ("empty", "holds no config.json and model.safetensors; give RUN, the folder of a pre-training run"),
         ("run/figures", "; give RUN, the folder of a pre-training run; it lies in the run run: name that"),
+        (
+            "timms",
+            "timms holds config.json, but its weights are in pytorch_model.bin: have timm save them with save_for",
+        ),
         ("run/backbone/config.json", "is no exported network"),
     ],
 )
@@ -45,8 +49,10 @@ def test_what_is_no_network(given: str, expected: str, tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     for run in ("run", "runs/mae-digits-247b4046"):
         network(tmp_path / run / "backbone")
-    for name in ("empty", "begun", "run/figures"):
+    for name in ("empty", "begun", "run/figures", "timms"):
         (tmp_path / name).mkdir()
+    for name in ("config.json", "pytorch_model.bin"):
+        (tmp_path / "timms" / name).write_text("{}")
     (tmp_path / "run" / "environment.json").touch()
     (tmp_path / "begun" / "config.yaml").touch()
     with pytest.raises(UserError) as told:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -462,6 +463,10 @@ def test_no_code_of_strangers_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ) as told:
         read_start(str(path))
     assert "\n" not in str(told.value)
+    plain = tmp_path / "plain.pth"
+    plain.write_bytes(pickle.dumps({"model": Runs()}))  # of the pickle protocol of today, which torch does not write
+    with pytest.raises(UserError, match=r"plain.pth is not read: it is a pickle .* reading that could run code"):
+        read_start(str(plain))
     assert not Path("ran").exists()
 
 

@@ -12,6 +12,7 @@ from ssl_vit.configs import FitConfig, PoolConfig, RunConfig, parse
 from ssl_vit.configs.evaluation import JudgedMetricConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.core.notices import forget
 from ssl_vit.methods.mae import MAEConfig, MAERecipe
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.verdict.options import Comparison, VerdictConfig, verdict_recipe
@@ -117,6 +118,27 @@ def test_the_first_start_stays_on_record_and_later_ones_are_added(tmp_path: Path
     about = json.loads((first.path / "environment.json").read_text())
     assert about["unreadable_images"] == ["a.png"]
     assert [entry["script"] for entry in about["continued"]] == ["mae"]
+
+
+def test_other_arithmetic_on_another_device_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def start(**hardware: object) -> str:
+        forget()
+        config = recipe(tmp_path / "run")
+        run = open_run("mae", config, data="digits", fingerprint="f", writes=True, accelerator=hardware)
+        run.confirm()
+        started(run)
+        return "".join(capsys.readouterr())
+
+    here = {"mixed_precision": "bf16", "matrix_products": "oneDNN"}
+    assert start(**here) == start(**here) == ""
+    said = start(**here | {"mixed_precision": "no"})
+    assert (
+        said == "note: the run goes on with fp32, before it had bf16; where it can be had, --fit.precision keeps it\n"
+    )
+    assert start(**here | {"mixed_precision": "no"}) == ""  # compared with the start before, not with the first
+    assert "goes on with torch's own choice, before it had oneDNN" in start(
+        mixed_precision="no", matrix_products="torch's own choice"
+    )
 
 
 def test_rewind_forgets_later_steps_and_half_lines(tmp_path: Path) -> None:

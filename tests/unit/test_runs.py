@@ -327,6 +327,20 @@ def test_numbers_are_subtracted_only_where_they_mean_the_same(tmp_path: Path) ->
     assert telling.between(a, a)["numbers"] == []
 
 
+def test_each_of_several_judgements_is_compared_with_its_own(tmp_path: Path) -> None:
+    one, two = (made(tmp_path / name, done=True) for name in "ab")
+    for place, values in ((one, (80.0, 60.0, 70.0)), (two, (81.0, 62.0))):
+        for number, value in enumerate(values):
+            test = {"images": 9, "split": "a fifth", "fingerprint": f"{number}abcdef0123"}
+            judged(place, value, name=f"knn-on-{number}", test=test)
+    a, b = (run for run in map(read, (one, two)) if isinstance(run, Run))
+    found = {d.name.rpartition(", on ")[2]: d for d in telling.between(a, b)["numbers"] if "raw" not in d.name}
+    assert {name: d.values for name, d in found.items()} == {
+        "a fifth (0abcdef0, seed 0)": ("80.0", "81.0"), "a fifth (1abcdef0, seed 0)": ("60.0", "62.0"),
+        "a fifth (2abcdef0, seed 0)": ("70.0", "-"),
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

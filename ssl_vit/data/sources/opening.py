@@ -129,7 +129,8 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
         split = _made(whole, cfg.group, test)
     train, test = _one_format(train, test)
     if whole.kind == "class" and len(np.unique(train.truth)) < 2:
-        raise UserError(f"{path} has training labels of one class only ({', '.join(train.classes)}); two are needed")
+        only = ", ".join(train.classes[int(label)] for label in np.unique(train.truth))
+        raise UserError(f"{path} has training labels of one class only ({only}); two are needed")
     if not len(test):
         few = "with one image per class" if whole.kind == "class" else "of so few images"
         raise UserError(f"{path} has no test images: {few} nothing can be held out")

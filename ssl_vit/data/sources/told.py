@@ -61,7 +61,8 @@ def unnamed_table(pool: ImageSet) -> str:
     if not folder.is_dir():
         return ""
     names = {Path(pool.where(i)).name for i in range(len(pool))}
-    names |= {Path(name).stem for name in names}
+    # Numbers stand in any table; so a name without its ending counts where it is none.
+    names |= {stem for name in names if not (stem := Path(name).stem).isdigit()}
     found: list[str] = []
     for file in sorted(f for place in (folder, folder / "..") for ending in _TEXT for f in place.glob(f"*{ending}")):
         words = set[str]()
