@@ -102,10 +102,9 @@ def _leave() -> None:
 
 def auto_precision() -> str:
     """What ``auto`` is on this device: bf16 where it computes in it, else fp32."""
-    device = computes_on()
-    if device == "cuda":
+    if computes_on() == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    return "bf16" if device == "cpu" and bf16_is_faster() else "fp32"
+    return "bf16" if computes_on() == "cpu" and bf16_is_faster() else "fp32"
 
 
 def use_cores(accelerator: Accelerator, size: int) -> None:

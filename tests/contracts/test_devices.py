@@ -448,7 +448,7 @@ def _chain(node: ast.AST) -> str:
 
 
 def _asks_for_cuda(test: ast.expr) -> bool:
-    """``x.type == "cuda"`` or ``torch.cuda.is_available()``, alone or joined to others by ``and``."""
+    """A device of CUDA (``.type`` or ``computes_on()``) or ``torch.cuda.is_available()``, alone or joined by ``and``."""
     if isinstance(test, ast.BoolOp):
         return isinstance(test.op, ast.And) and any(_asks_for_cuda(value) for value in test.values)
     if isinstance(test, ast.Call):
@@ -456,10 +456,9 @@ def _asks_for_cuda(test: ast.expr) -> bool:
     if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
         return False
     left, right = test.left, test.comparators[0]
-    return (
-        isinstance(left, ast.Attribute) and left.attr == "type" and isinstance(right, ast.Constant)
-        and right.value == "cuda"
-    )  # fmt: skip
+    asked = isinstance(left, ast.Attribute) and left.attr == "type"
+    asked = asked or (isinstance(left, ast.Call) and _chain(left.func) == "computes_on")
+    return asked and isinstance(right, ast.Constant) and right.value == "cuda"
 
 
 _CUDA_MODULES = ("torch.cuda", "torch.backends.cuda", "torch.backends.cudnn")
@@ -498,7 +497,8 @@ def cuda_only(tree: ast.AST, guarded: bool = False) -> Iterator[str]:
         yield f"{line}: .cuda() instead of .to(device)"
     if isinstance(tree, ast.Compare):  # asking is allowed
         return
-    if isinstance(tree, ast.Constant) and isinstance(tree.value, str) and tree.value.split(":")[0] == "cuda":
+    named = isinstance(tree, ast.Constant) and isinstance(tree.value, str) and tree.value.split(":")[0] == "cuda"
+    if named and not guarded:
         yield f"{line}: a device named in the code"
     for child in ast.iter_child_nodes(tree):
         yield from cuda_only(child, guarded)

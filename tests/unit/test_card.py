@@ -109,7 +109,10 @@ def test_a_classifier_is_told_what_its_training_ended_with(tmp_path: Path) -> No
     tell_results(run)
     assert "| MAE | finetune | 93.8 (1) |" in card(folder) and "knn" not in card(folder)
     assert "93.8" in card(start)  # what fine-tuning makes of it
-    classifier_in(run)  # trained on: what its result will be is not known yet
+    classifier_in(run)  # the same again
+    assert "93.8" in card(folder)
+    (folder / "model.safetensors").write_bytes(b"")  # trained on: what its result will be is not known yet
+    classifier_in(run)
     assert "Not judged yet" in card(folder)
 
 

@@ -341,7 +341,7 @@ def test_what_a_killed_sweep_left_running_is_waited_for(tmp_path: Path, monkeypa
     first, second = plan.children
     looks = iter([True, True, True])
 
-    def holder(folder: Path) -> tuple[lock.Owner, bool] | None:
+    def holder(folder: Path, *, writes: bool = False) -> tuple[lock.Owner, bool] | None:
         if folder != first.folder or not next(looks, False):
             if folder == first.folder and not (first.folder / "backbone").exists():
                 finish(first)
@@ -362,7 +362,7 @@ def test_who_was_left_behind_and_takes_its_directory_late_is_waited_for(
     (child,) = plan.children
     asked: list[int] = []
 
-    def holder(folder: Path) -> tuple[lock.Owner, bool] | None:
+    def holder(folder: Path, *, writes: bool = False) -> tuple[lock.Owner, bool] | None:
         asked.append(1)
         if len(asked) == 3:
             finish(child)

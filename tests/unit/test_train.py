@@ -179,7 +179,7 @@ def test_a_wish_to_stop_is_not_lost_where_training_fails(
         run(tmp_path, broken)
     assert stopped.value.code == 128 + signal.SIGTERM
     said = capsys.readouterr().err
-    assert f"error: the loss stopped being a finite number between steps 4 and {step + 1} (last" in said
+    assert f"error: the loss stopped being a finite number between steps 4 and {step + 1}; lower" in said
     assert "which is saved" not in said
     assert not (tmp_path / "checkpoints").exists()
     assert [m["step"] for m in metrics(tmp_path)] == [2, 4]
