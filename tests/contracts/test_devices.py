@@ -448,7 +448,7 @@ def _chain(node: ast.AST) -> str:
 
 
 def _asks_for_cuda(test: ast.expr) -> bool:
-    """A device of CUDA (``.type`` or ``computes_on()``) or ``torch.cuda.is_available()``, alone or joined by ``and``."""
+    """A device of CUDA (``.type``, ``computes_on()``) or ``torch.cuda.is_available()``, alone or joined by ``and``."""
     if isinstance(test, ast.BoolOp):
         return isinstance(test.op, ast.And) and any(_asks_for_cuda(value) for value in test.values)
     if isinstance(test, ast.Call):
