@@ -137,6 +137,10 @@ def read(path: Path) -> Run | Unread:
         return Unread(path, "is damaged: its files hold other values than a run writes")
 
 
+_FACTS: dict[str, type] = {"versions": dict, "hardware": dict, "started_from": dict, "drift": dict}
+"""Of environment.json, with what is read of them."""
+
+
 class _Damaged(ValueError):
     """A file that is not what a run writes."""
 
@@ -146,6 +150,8 @@ def _read(path: Path) -> Run:
     method = about.get("script")
     if not isinstance(method, str):
         raise _Damaged("is no run of ssl_vit (environment.json names no script)")
+    if wrong := [name for name, kind in _FACTS.items() if not isinstance(about.get(name, kind()), kind)]:
+        raise _Damaged(f"is damaged: environment.json has {', '.join(wrong)} of another kind")
     holder = lock.holder(path)
     if holder is not None and holder[1] and not (path / "config.yaml").exists():
         config: dict[str, Any] = {}

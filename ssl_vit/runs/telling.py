@@ -120,7 +120,8 @@ def one(run: Run) -> str:
         run: Which.
     """
     versions, hardware = run.about.get("versions", {}), run.about.get("hardware", {})
-    commit = f", commit {run.about['commit'][:12]}" if run.about.get("commit") else ""
+    made_at = run.about.get("commit")
+    commit = f", commit {str(made_at)[:12]}" if made_at else ""
     last, speed = last_line(run.path / "metrics.jsonl"), last_line(run.path / "timing.jsonl")
     trained = [f"loss {last['loss']:.4g}"] if isinstance(last.get("loss"), float) else []
     trained += [f"{speed['images_per_second']:,.0f} images/s"] if speed.get("images_per_second") else []

@@ -156,6 +156,12 @@ def test_damaged_and_foreign_folders_are_one_line_each(tmp_path: Path) -> None:
         "binary": ("environment.json", "\x00", "environment.json is not valid JSON"),
         "list": ("config.yaml", "- 1", "config.yaml holds no options"),
         "other": ("environment.json", "{}", "names no script"),
+        "null": ("environment.json", '{"script": "mae", "versions": null}', "has versions of another kind"),
+        "kinds": (
+            "environment.json",
+            '{"script": "mae", "hardware": 5, "started_from": "x"}',
+            "has hardware, started_",
+        ),
     }
     for name, (file, text, _) in cases.items():
         (made(tmp_path / name) / file).write_text(text)
