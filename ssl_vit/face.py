@@ -23,7 +23,7 @@ from ssl_vit.core import signals, slurm, started
 from ssl_vit.core.errors import Stopped, UserError, article, did_you_mean
 from ssl_vit.core.reading import json_lines
 from ssl_vit.core.started import module_of, options_of, scripts
-from ssl_vit.methods import METHODS
+from ssl_vit.methods import method_named
 from ssl_vit.runs.disk import disk_told
 from ssl_vit.runs.lock import holding
 from ssl_vit.runs.networks import answers
@@ -124,10 +124,7 @@ def pretrain(
     """
     if not isinstance(method, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UserError(f"a method is named by a text, such as 'mae', not by {article(type(method).__name__)}")
-    if method not in METHODS and method not in _ON_LABELS:
-        names = (*METHODS, *_ON_LABELS)
-        raise UserError(f"there is no method {method}; methods are {', '.join(names)}{did_you_mean(method, names)}")
-    script = f"recipes/{method}.py" if method in _ON_LABELS else METHODS[method].script
+    script = f"recipes/{method}.py" if method in _ON_LABELS else method_named(method, *_ON_LABELS).script
     left = _call(script, _with({**_images("data", data), **_folder(out)}, options))
     run: RunDir = getattr(left, "run", left)  # the baseline is judged, too
     return Run(run.path, run.backbone, json_lines(run.path / "metrics.jsonl").whole[-1])

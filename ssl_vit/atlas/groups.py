@@ -46,8 +46,9 @@ def clusters(parts: Float[np.ndarray, "n d"], asked: int | None, shown: int) -> 
     count = len(parts)
     fitted = parts[_evenly(count, _FITTED)]
     different = len(np.unique(fitted, axis=0))
+    few = f"{asked} were asked for: too few images differ"
     if count < _FEWEST or different < 3:
-        words = "one cluster" if asked in (None, 1) else f"one cluster ({asked} were asked for: too few images differ)"
+        words = "one cluster" if asked in (None, 1) else f"one cluster ({few})"
         return Clusters(np.zeros(count, dtype=np.int64), [_nearest(parts, np.arange(count), shown)], words)
 
     made: Any = KMeans  # its annotations know no whole numbers
@@ -68,7 +69,6 @@ def clusters(parts: Float[np.ndarray, "n d"], asked: int | None, shown: int) -> 
     number = rank[number]
     central = [_nearest(parts, np.flatnonzero(number == c), shown) for c in range(len(present))]
     if asked is not None:
-        few = f"{asked} were asked for: too few images differ"
         why = "as many as asked for" if len(present) == asked else few
     return Clusters(number, central, f"{len(present)} clusters of k-means, {why}")
 

@@ -48,14 +48,14 @@ def _asked() -> frozenset[str] | None:
     command = ["squeue", "--noheader", f"--user={os.getuid()}", "--format=%A"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+        why = done.stderr if done.returncode else ""
     except (OSError, subprocess.TimeoutExpired) as error:
-        say_once(f"note: squeue does not answer ({error}); a job that is lost may be waited for until it does")
-        return None
-    if done.returncode:
-        why = " ".join(done.stderr.split())
-        say_once(f"note: squeue does not answer ({why}); a job that is lost may be waited for until it does")
-        return None
-    return frozenset(done.stdout.split())
+        done, why = None, str(error)
+    if done is not None and not done.returncode:
+        return frozenset(done.stdout.split())
+    why = " ".join(why.split())
+    say_once(f"note: squeue does not answer ({why}); a job that is lost may be waited for until it does")
+    return None
 
 
 class Absence:

@@ -128,8 +128,7 @@ def export_backbone(
     """Writes config.json and model.safetensors as ``timm.create_model("local-dir:...")`` expects them.
 
     The folder appears whole or not at all, with a model card; one that holds the same network already stays, with what
-    was added to its card. A network that timm does not know says there what to
-    import first.
+    was added to its card. A network that timm does not know says there what to import first.
 
     Args:
         backbone: What to export.

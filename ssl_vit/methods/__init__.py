@@ -51,10 +51,11 @@ def known_recipes() -> tuple[type[Any], ...]:
     return (*methods, *LABELLED.values(), *judging, ExportRecipe, DoctorRecipe)
 
 
-def method_named(name: str) -> Method:
-    """The method of that name; UserError, with the table, for a name that is none."""
+def method_named(name: str, *others: str) -> Method:
+    """The method of that name; UserError, with the table and ``others`` that would do, for a name that is none."""
     if name not in METHODS:
-        raise UserError(f"there is no method {name}; methods are {', '.join(METHODS)}{did_you_mean(name, METHODS)}")
+        names = (*METHODS, *others)
+        raise UserError(f"there is no method {name}; methods are {', '.join(names)}{did_you_mean(name, names)}")
     return METHODS[name]
 
 

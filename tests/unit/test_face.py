@@ -75,7 +75,7 @@ def test_ctrl_c_is_no_end_of_the_process(
     module = face.module_of("recipes/mae.py")
     monkeypatch.setattr(face, "module_of", lambda script: module)
     monkeypatch.setattr(module, "main", main)
-    monkeypatch.setattr(face, "options_of", lambda module: face.METHODS["mae"].recipe)
+    monkeypatch.setattr(face, "options_of", lambda module: face.method_named("mae").recipe)
     with pytest.raises(raised) as found:
         ssl_vit.pretrain("mae")
     assert raised is not Stopped or isinstance(found.value, KeyboardInterrupt)
