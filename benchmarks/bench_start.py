@@ -31,9 +31,10 @@ def started(folder: str, without: list[str]) -> None:
     for name in without:
         sys.modules[name] = None  # pyright: ignore[reportArgumentType] - how an import is made to fail
     seconds: dict[str, float] = {}
-    from ssl_vit.core import garbage
+    from ssl_vit.core import dynamo, garbage
 
     garbage.seldom()  # as every script begins
+    dynamo.when_needed()
     import torch
 
     seconds["torch"] = time.process_time()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -24,8 +24,11 @@ from ssl_vit.training.checkpoint import load_checkpoint, put_aside, remove_halve
 from ssl_vit.training.checkpoint import remove as remove_file
 from ssl_vit.training.divergence import Soundness, Unsound
 from ssl_vit.training.optim import restore
-from ssl_vit.training.sharded_checkpoint import ShardedCheckpoints, newest_whole, read, read_one, remove
+from ssl_vit.training.shards import newest_whole, remove
 from ssl_vit.training.stepping import Stepper
+
+if TYPE_CHECKING:
+    from ssl_vit.training.sharded_checkpoint import ShardedCheckpoints
 
 CHECKPOINTS = "checkpoints"
 """In the run's directory."""
@@ -44,7 +47,11 @@ def kept_tensor(folder: Path, name: str) -> Tensor | None:
     state = load_checkpoint(folder, _NEEDED)
     if state is not None and (found is None or cast(int, state["step"]) >= found[0]):
         return cast("dict[str, Tensor]", state["objective"]).get(name)
-    return None if found is None else read_one(found[1], f"objective.{name}")
+    if found is None:
+        return None
+    from ssl_vit.training.sharded_checkpoint import read_one
+
+    return read_one(found[1], f"objective.{name}")
 
 
 def copied(state: Any) -> Any:
@@ -77,12 +84,7 @@ class Saving:
         """
         self.stepper, self.run, self.loader, self.steps, self.soundness = stepper, run, loader, steps, soundness
         self.folder = run.path / CHECKPOINTS
-        sharding, main = stepper.sharding, stepper.accelerator.is_main_process
-        self.together = (
-            None
-            if sharding is None
-            else ShardedCheckpoints(self.folder, sharding.group, stepper.fit.keep_checkpoints, main)
-        )
+        self.together = self._of_all()
         """Writes checkpoints where every process has a part; None where the main process has all."""
         alone = self.together is None and stepper.accelerator.device.type == "cuda"
         self.writer = ThreadPoolExecutor(1, "checkpoint") if alone else None
@@ -90,6 +92,15 @@ class Saving:
         self._writing: Future[None] | None = None
         self.saved = 0
         """Steps that the newest checkpoint holds, or will when it is written, on the process that knows."""
+
+    def _of_all(self) -> ShardedCheckpoints | None:
+        stepper = self.stepper
+        if stepper.sharding is None:
+            return None
+        from ssl_vit.training.sharded_checkpoint import ShardedCheckpoints
+
+        main = stepper.accelerator.is_main_process
+        return ShardedCheckpoints(self.folder, stepper.sharding.group, stepper.fit.keep_checkpoints, main)
 
     def save(self, step: int) -> None:
         """Writes a checkpoint after so many steps: the main process alone, or all together where each has a part.
@@ -166,6 +177,8 @@ class Saving:
         state = load_checkpoint(self.folder, _NEEDED)
         if found is None or (state is not None and cast(int, state["step"]) >= found[0]):
             return state
+        from ssl_vit.training.sharded_checkpoint import read
+
         own, order = self.stepper.objective.state_dict(), self._parameters()
 
         def room(name: str, size: torch.Size, dtype: torch.dtype) -> Tensor:

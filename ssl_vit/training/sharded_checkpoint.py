@@ -28,21 +28,12 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import (
-    check_space,
-    content_of,
-    make_way,
-    regular,
-    sha256,
-    write_atomically,
-    write_bytes_atomically,
-)
+from ssl_vit.core.files import check_space, make_way, sha256, write_atomically, write_bytes_atomically
 from ssl_vit.core.parts import local
 from ssl_vit.core.signals import hold
-from ssl_vit.core.sums import hashes_of
-from ssl_vit.training.checkpoint import cannot_be_read, listed
+from ssl_vit.training.checkpoint import cannot_be_read
+from ssl_vit.training.shards import ENDING, remove
 
-_ENDING = ".shards"
 _PARTS: dict[tuple[str, str], Any] = {
     **{(kind.__module__, kind.__name__): kind for kind in (
         metadata.ChunkStorageMetadata, metadata.Metadata, metadata.MetadataIndex, metadata.StorageMeta,
@@ -199,13 +190,13 @@ class ShardedCheckpoints:
         raise told
 
     def _name(self, part: Path, step: int) -> None:
-        place = self.folder / f"step_{step:09d}{_ENDING}"
+        place = self.folder / f"step_{step:09d}{ENDING}"
         lines = "".join(f"{sha256(path)}  {path.name}\n" for path in sorted(part.iterdir()))
         shutil.rmtree(place, ignore_errors=True)  # a damaged one of the same step
         make_way(place, folder=True)
         part.replace(place)
         write_atomically(place.with_suffix(".shards.sha256"), lines)
-        found = sorted(self.folder.glob(f"step_*{_ENDING}"))
+        found = sorted(self.folder.glob(f"step_*{ENDING}"))
         sound = [one for one in found[: found.index(place) + 1] if one.with_suffix(".shards.sha256").exists()]
         for old in sorted({*found} - {*sound[-self.keep :]}):  # as ``save_checkpoint``
             remove(old)
@@ -224,45 +215,16 @@ def _of_disk(error: BaseException) -> OSError:
     raise error
 
 
-def remove(place: Path) -> None:
-    """Removes a checkpoint; its hashes go first, so that half of it is never used."""
-    beside = place.with_suffix(".shards.sha256")
-    make_way(beside)
-    beside.unlink(missing_ok=True)
-    shutil.rmtree(place, ignore_errors=True)
-
-
-def newest_whole(folder: Path) -> tuple[int, Path] | None:
-    """Step and place of the newest whole checkpoint in parts; damaged ones are named.
+def is_of(place: Path, step: int) -> bool:
+    """Whether files whose hashes are known to be right hold a checkpoint of that step.
 
     Args:
-        folder: Where checkpoints of the run are.
+        place: A folder that ``shards.newest_whole`` looks at.
+        step: That its name says.
 
     Raises:
-        UserError: Where one cannot be read, so that nobody knows whether it is damaged.
+        UserError: Where they cannot be read.
     """
-    for place in reversed(listed(folder)):
-        if not (place.name.startswith("step_") and place.name.endswith(_ENDING)):
-            continue
-        number = place.name.removeprefix("step_").removesuffix(_ENDING)
-        with cannot_be_read(place):
-            if number.isdigit() and _is_whole(place) and _is_of(place, int(number)):
-                return int(number), place
-        sys.stderr.write(f"warning: the checkpoint {place} is damaged or incomplete; an older one is used\n")
-    return None
-
-
-def _is_whole(place: Path) -> bool:
-    try:
-        told = hashes_of(content_of(place.with_suffix(".shards.sha256")))
-        files = {path.name: path for path in place.iterdir()}
-        return bool(told) and set(told) == set(files) and all(sha256(regular(files[n])) == told[n] for n in told)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return False
-
-
-def _is_of(place: Path, step: int) -> bool:
-    """Whether files whose hashes are known to be right hold a checkpoint of that step."""
     try:
         with cannot_be_read(place):
             _Reader(str(place)).read_metadata()

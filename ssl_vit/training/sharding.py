@@ -12,13 +12,11 @@ import copy
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from accelerate import Accelerator
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
 from ssl_vit.configs import ResolvedFit, ResolvedOptim
 from ssl_vit.core.dist import rank_and_world
@@ -26,6 +24,9 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.parts import full
 from ssl_vit.models.blocks import is_block, run_parts
 from ssl_vit.training import joining
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
 
 
 def is_sharded(fit: ResolvedFit) -> bool:
@@ -69,6 +70,10 @@ class Sharding:
             accelerator: Of the device.
             gradient_hook: ``bf16`` sums gradients in it.
         """
+        # Here, because importing it takes two seconds, and what is not sharded needs nothing of it.
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+
         device = accelerator.device
         self.spare = copy.deepcopy(objective).cpu()
         """What everything that comes after training is done with; it waits in the machine's memory."""
@@ -86,6 +91,8 @@ class Sharding:
         fully_shard(objective, mesh=mesh, mp_policy=policy)
 
     def _parts(self) -> list[FSDPModule]:
+        from torch.distributed.fsdp import FSDPModule
+
         return [part for part in self.objective.modules() if isinstance(part, FSDPModule)]
 
     @contextmanager
@@ -102,7 +109,7 @@ class Sharding:
     @contextmanager
     def last_of_step(self, last: bool) -> Iterator[None]:
         """Gradients are summed over processes in a step's last pass alone."""
-        root = cast(FSDPModule, self.objective)
+        root = cast("FSDPModule", self.objective)
         root.set_requires_gradient_sync(last)
         try:
             yield

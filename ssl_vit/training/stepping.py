@@ -107,7 +107,9 @@ class Stepper:
         handler.static_graph = accumulation == 1  # torch's does not go together with passes that are not summed
         rounded = self.fit.gradient_hook == "bf16"
         handler.comm_hook = DDPCommunicationHookType.BF16 if rounded else DDPCommunicationHookType.NO
-        self.model, self.optimizer = self.accelerator.prepare(self.objective, self.optimizer)
+        # Said, because Accelerate would import DTensor to find it out, which takes two seconds.
+        placed = [True, True]
+        self.model, self.optimizer = self.accelerator.prepare(self.objective, self.optimizer, device_placement=placed)
 
     def __call__(
         self,

@@ -14,8 +14,9 @@ import pytest
 import torch
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import sha256
-from ssl_vit.training import sharded_checkpoint
-from ssl_vit.training.sharded_checkpoint import newest_whole, read, read_one, remove
+from ssl_vit.training import sharded_checkpoint, shards
+from ssl_vit.training.sharded_checkpoint import read, read_one
+from ssl_vit.training.shards import newest_whole, remove
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -151,9 +152,9 @@ def test_what_cannot_be_read_is_not_damaged(
 
     with monkeypatch.context() as patch:
         if where == "hashes":
-            patch.setattr(sharded_checkpoint, "content_of", fails)
+            patch.setattr(shards, "content_of", fails)
         elif where == "a part":
-            patch.setattr(sharded_checkpoint, "sha256", fails)
+            patch.setattr(shards, "sha256", fails)
         elif where == "the rest":
             patch.setattr(sharded_checkpoint.torch, "load", fails)
         else:
