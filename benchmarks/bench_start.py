@@ -87,11 +87,12 @@ def main() -> None:
 
 
 def _summary(parts: dict[str, Part]) -> list[str]:
-    lines = ["", "| machine | everything installed | without trackers | goal |", "| --- | ---: | ---: | ---: |"]
+    lines = ["", "| machine | everything installed | without trackers | goal | commit |", "| --- | ---: | ---: | ---: | --- |"]
     for kind in sorted({machine(part) for part in parts.values()}):
         found = [parts.get(f"{key}, {kind}") for key in ("all", "without")]
         seconds = [f"{part['rows']['after'][1]:.2f}" if part else "-" for part in found]
-        lines.append(f"| {kind} | {seconds[0]} | {seconds[1]} | {GOAL:g} |")
+        made = " and ".join(dict.fromkeys(part["about"]["commit"][:7] for part in found if part))
+        lines.append(f"| {kind} | {seconds[0]} | {seconds[1]} | {GOAL:g} | {made} |")
     return lines
 
 
