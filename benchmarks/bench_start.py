@@ -31,10 +31,10 @@ def started(folder: str, without: list[str]) -> None:
     for name in without:
         sys.modules[name] = None  # pyright: ignore[reportArgumentType] - how an import is made to fail
     seconds: dict[str, float] = {}
-    from ssl_vit.core import dynamo, garbage
+    from ssl_vit.core import garbage, later
 
     garbage.seldom()  # as every script begins
-    dynamo.when_needed()
+    later.when_needed()
     import torch
 
     seconds["torch"] = time.process_time()
@@ -87,7 +87,11 @@ def main() -> None:
 
 
 def _summary(parts: dict[str, Part]) -> list[str]:
-    lines = ["", "| machine | everything installed | without trackers | goal | commit |", "| --- | ---: | ---: | ---: | --- |"]
+    lines = [
+        "",
+        "| machine | everything installed | without trackers | goal | commit |",
+        "| --- | ---: | ---: | ---: | --- |",
+    ]
     for kind in sorted({machine(part) for part in parts.values()}):
         found = [parts.get(f"{key}, {kind}") for key in ("all", "without")]
         seconds = [f"{part['rows']['after'][1]:.2f}" if part else "-" for part in found]

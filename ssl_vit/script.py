@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 from ssl_vit.configs import BackboneRecipe, PredictRecipe, PretrainingRecipe, networks, papers, parse, presets
 from ssl_vit.configs.facts import check_ranges
 from ssl_vit.configs.paths import check_paths, check_written
-from ssl_vit.core import dynamo, garbage, peers, signals, slurm
+from ssl_vit.core import garbage, later, peers, signals, slurm
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.notices import write_line
 from ssl_vit.core.started import module_of, options_of, scripts, told, usage_name
@@ -65,7 +65,7 @@ def all_presets() -> str:
 def run_script(main: Callable[[R], Any], recipe: type[R], description: str, words: Sequence[str] | None = None) -> None:
     """Parses words (default: the command line), runs ``main``, and ends with status 1 on a user's mistake."""
     garbage.seldom()
-    dynamo.when_needed()
+    later.when_needed()
     config = parse(recipe, description, None if words is None else list(words), listing=all_presets)
     with mistakes_told():
         slurm.adopt()

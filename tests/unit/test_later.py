@@ -1,18 +1,19 @@
-"""Torch's compiler is imported when something is compiled, and then nothing is otherwise than if it had been first."""
+"""What is imported late is there when it is wanted, and then nothing is otherwise than if it had been there first."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from ssl_vit.core import dynamo
+from ssl_vit.core import later
 
 START = """
 import sys
-from ssl_vit.core import dynamo
-dynamo.when_needed()
-dynamo.when_needed()
+from ssl_vit.core import later
+later.when_needed()
+later.when_needed()
 import torch, torchvision, timm
 weight = torch.nn.Parameter(torch.ones(3))
 optimizer = torch.optim.AdamW([weight])
@@ -22,14 +23,14 @@ optimizer.zero_grad()
 from accelerate.utils import extract_model_from_parallel, is_compiled_module
 assert not is_compiled_module(torch.nn.Linear(1, 1))
 assert "torch._dynamo.eval_frame" not in sys.modules and "sympy" not in sys.modules
-assert len([one for one in sys.meta_path if type(one).__module__ == "ssl_vit.core.dynamo"]) == 1
+assert len([one for one in sys.meta_path if type(one).__name__ == "_Compiler"]) == 1
 before = torch._dynamo
 """
 THERE = """
 assert torch._dynamo is sys.modules["torch._dynamo"] is not before and type(torch._dynamo) is type(sys)
 assert before.eval_frame is torch._dynamo.eval_frame is sys.modules["torch._dynamo.eval_frame"]
 assert before.utils.counters is torch._dynamo.utils.counters is sys.modules["torch._dynamo.utils"].counters
-assert not [one for one in sys.meta_path if type(one).__module__ == "ssl_vit.core.dynamo"]
+assert not [one for one in sys.meta_path if type(one).__name__ == "_Compiler"]
 """
 
 WANTED = [
@@ -105,13 +106,70 @@ def test_what_must_not_be_compiled_is_not_though_that_was_said_before() -> None:
     subprocess.run([sys.executable, "-c", START + COMPILED + THERE], check=True)
 
 
-def test_where_it_is_there_nothing_is_changed() -> None:
+def test_where_it_is_there_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch._dynamo
 
-    looked = list(sys.meta_path)
-    dynamo.when_needed()
-    assert sys.meta_path == looked
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    later.when_needed()
+    assert "torch._dynamo" not in [getattr(one, "name", None) for one in sys.meta_path]
     assert type(torch._dynamo) is type(sys)
+
+
+@pytest.mark.parametrize(
+    "wants", ["before.value", "import late_one.inner", "from late_one.inner import value", "before.inner.value"]
+)
+def test_any_module_comes_when_it_is_wanted_and_once(tmp_path: Path, wants: str) -> None:
+    folder = tmp_path / "late_one"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        "value = 1\nfrom late_one import inner\nmade.append(1)\n".replace("made", "__import__('sys').made")
+    )
+    (folder / "inner.py").write_text("value = 2\n")
+    program = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+sys.made = []
+from importlib.util import find_spec
+from ssl_vit.core import later
+sys.meta_path.insert(0, later._Later({{"late_one": {{}}}}))
+assert find_spec("late_one").origin == {str(folder / "__init__.py")!r} and "late_one" not in sys.modules
+import late_one as before
+assert find_spec("late_one").submodule_search_locations == [{str(folder)!r}]
+assert not hasattr(before, "__all__") and not sys.made
+{wants}
+import late_one
+assert sys.made == [1] and late_one is not before
+assert before.value == late_one.value == 1 and before.inner is late_one.inner is sys.modules["late_one.inner"]
+assert late_one.inner.value == 2
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_cannot_be_imported_cannot_be_imported_later(tmp_path: Path) -> None:
+    (tmp_path / "late_two").mkdir()  # a folder of that name
+    (tmp_path / "late_three.py").write_text("import nothing_of_that_name")
+    program = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from ssl_vit.core import later
+for name in ("late_one", "late_two", "late_three"):
+    sys.meta_path.insert(0, later._Later({{name: {{}}}}))
+try:
+    import late_one
+except ModuleNotFoundError:
+    pass
+import late_two
+assert type(late_two).__name__ == "module"
+import late_three
+for _ in range(2):
+    try:
+        late_three.value
+    except ModuleNotFoundError as error:
+        assert error.name == "nothing_of_that_name"
+    else:
+        raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.slow
@@ -125,6 +183,7 @@ def test_a_training_does_without_it() -> None:
         "    pretrain(METHOD, cfg)\n"
         "with tempfile.TemporaryDirectory() as folder:\n"
         "    run_script(main, MAERecipe, '', ['--fit.epochs', '0.05', '--run.dir', folder])\n"
-        "assert not {'sympy', 'torch.distributed.tensor', 'torch._dynamo.eval_frame'} & {*sys.modules}\n"
+        "late = {'sympy', 'torch.distributed.tensor', 'torch._dynamo.eval_frame', 'wandb.sdk', 'botocore'}\n"
+        "assert not late & {*sys.modules}\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
