@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from threading import RLock
-from types import FunctionType, ModuleType, SimpleNamespace
+from threading import Lock, get_ident
+from types import FunctionType, ModuleType
 from typing import Any
 
 Answers = Mapping[str, Mapping[str, Any]]
@@ -55,17 +55,19 @@ class _Later(MetaPathFinder, Loader):
         self.name = next(iter(answers))
         self.waits = True
         """Whether the stand-ins speak."""
-        self._lock = RLock()
+        self._taking = Lock()
+        self._bringing = set[int]()
+        """Threads that import it now."""
         self._brought: list[Callable[[], None]] = []
         """To be called when it is there."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
-        """A stand-in's, or that of what has been brought; None where others have to look."""
+        """That of a stand-in, or of something inside, which brings the whole; None where others have to look.
+
+        Nothing is imported here: whoever looks for a module holds the lock of all imports.
+        """
         if not self.waits or not f"{fullname}.".startswith(f"{self.name}."):
             return None
-        if fullname not in self.answers:
-            self.bring(self.name)
-            return ModuleSpec(fullname, _Brought()) if fullname in sys.modules else None
         real = PathFinder.find_spec(fullname, path, target)
         if real is None or real.loader is None:  # a folder of that name, as wandb leaves them
             return None
@@ -75,52 +77,51 @@ class _Later(MetaPathFinder, Loader):
         return spec
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """A stand-in."""
-        return _StandIn(spec.name)
+        """A stand-in, or what is inside when the whole is there."""
+        if self.waits and spec.name in self.answers:
+            made = _StandIn(spec.name)
+            made._of = self
+            return made
+        module = self.bring(spec.name)
+        spec.loader_state = module.__spec__
+        return module
 
     def exec_module(self, module: Any) -> None:
-        """Tells it where to ask."""
-        module._of = self
+        """It is ready; what says how it was loaded was replaced on the way."""
+        vars(module)["__spec__"] = module.__spec__.loader_state or module.__spec__  # some refuse attributes
 
     def bring(self, name: str) -> ModuleType:
-        """The module of that name itself, when it has taken the place of its stand-in.
+        """The module of that name itself, when what the stand-ins stand for has taken their places.
 
         Raises:
             ImportError: Where it cannot be imported.
         """
-        with self._lock:
+        if get_ident() in self._bringing:  # it asks for parts of itself while it is imported
+            return importlib.import_module(name)
+        with self._taking:  # nothing is imported under it: whoever imports may wait for it
             if self.waits:
                 self.waits = False
-                sys.meta_path.remove(self)
-                stood = {one: sys.modules.pop(one) for one in self.answers if one in sys.modules}
-                try:
-                    for one in self.answers:
-                        importlib.import_module(one)
-                except BaseException:
-                    sys.modules.update(stood)
-                    sys.meta_path.insert(0, self)
-                    self.waits = True
-                    raise
-                for call in self._brought:
-                    call()
-        return sys.modules[name]
+                for one in self.answers:
+                    sys.modules.pop(one, None)
+        self._bringing.add(get_ident())
+        try:
+            for one in self.answers:  # where another thread does it this waits, and where it failed it is tried again
+                importlib.import_module(one)
+            calls, self._brought = self._brought, []
+            for call in calls:
+                call()
+        finally:
+            self._bringing.discard(get_ident())
+        return importlib.import_module(name)
 
 
 class _Compiler(_Later):
     """Torch's, which is asked what must not be compiled, what is, and what can be."""
 
     def __init__(self) -> None:
-        compiler = {
-            "disable": self._disable,
-            "graph_break": lambda *_, **__: None,
-            "eval_frame": SimpleNamespace(OptimizedModule=_Compiled),
-        }
-        super().__init__(
-            {
-                "torch._dynamo": compiler,
-                "torch._dynamo.utils": {"is_compile_supported": self._is_compile_supported},
-            }
-        )
+        compiler = {"disable": self._disable, "graph_break": lambda *_, **__: None, "eval_frame": _Frames(self)}
+        utilities = {"is_compile_supported": self._is_compile_supported}
+        super().__init__({"torch._dynamo": compiler, "torch._dynamo.utils": utilities})
 
     def _disable(self, fn: Any = None, *given: Any, **named: Any) -> Any:
         """Calls a function as it is as long as nothing is compiled, then as the compiler wants it called."""
@@ -143,16 +144,18 @@ class _Compiler(_Later):
         return self.bring("torch._dynamo.utils").is_compile_supported(device_type)
 
 
+class _Frames:
+    """What says whether a network is a compiled one."""
+
+    def __init__(self, of: _Compiler) -> None:
+        """Of a compiler that is not there."""
+        self._of = of
+
+    def __getattr__(self, name: str) -> Any:
+        if self._of.waits and name == "OptimizedModule":
+            return _Compiled
+        return getattr(self._of.bring("torch._dynamo.eval_frame"), name)
+
+
 class _Compiled:
     """The kind of a compiled network, while there is none."""
-
-
-class _Brought(Loader):
-    """Of a module that was imported while it was looked for."""
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """That module."""
-        return sys.modules[spec.name]
-
-    def exec_module(self, module: ModuleType) -> None:
-        """It is ready."""
