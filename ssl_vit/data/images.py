@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import say_once
 from ssl_vit.data.decoding import current, jpeg
 from ssl_vit.data.decoding.decode import decode, read_header
 from ssl_vit.data.decoding.formats import MOST, Format, Header, Pixels, Raw, Unreadable
@@ -234,6 +235,11 @@ class ImageSet(Known):
                 return self
             if fitting and (2 * min(fitting[0]) >= 3 * img_size or (fitting[0] == shape and min(shape) >= img_size)):
                 return replace(self, canvas=fitting[0])
+        if side is not None and side < img_size:
+            say_once(
+                f"warning: --data.canvas {side} is smaller than the input of {img_size} pixels: images lose detail and "
+                "are enlarged again"
+            )
         side = side or max(img_size, min(self.sizes.short_side, 2 * img_size))
         return replace(self, canvas=(side, side))
 

@@ -18,7 +18,7 @@ from ssl_vit.data.sources.locate import is_read, same_source
 from ssl_vit.data.sources.opening import roots_with
 from ssl_vit.evaluation.feature_table import write_features
 from ssl_vit.evaluation.features import backbone_extractor, images_at_once
-from ssl_vit.evaluation.session import fitted
+from ssl_vit.evaluation.input_format import as_trained, fitted
 from ssl_vit.evaluation.store import identity_of, kept_features
 from ssl_vit.exports.origin import as_decoded
 from ssl_vit.exports.timm_folder import Exported
@@ -59,7 +59,7 @@ def embed_images(
     """
     images, known = open_known(source_of(exported, asked))
     canvas, window = as_decoded(exported.about, asked)
-    images = images.on_canvas(canvas, exported.size, window)
+    images = as_trained(images, exported).on_canvas(canvas, exported.size, window)
     exported = fitted(images, exported)
     backbone, scale, size = exported.backbone, exported.scale, exported.size
     how = {"size": size, "pool": exported.pool}

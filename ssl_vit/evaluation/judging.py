@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,9 @@ from ssl_vit.runs.identity import differences
 from ssl_vit.runs.results import read_results
 from ssl_vit.training import launch
 from ssl_vit.training.trackers import follow
+
+_OTHER = re.compile(r"-(on-[0-9a-f]{8})")
+"""In the name of a result on other images than those of the run (``Session.suffix``)."""
 
 
 class Judged(NamedTuple):
@@ -118,10 +122,13 @@ def finish(
     if not run.writes:
         return Evaluated(path, [], metric, run)
     tell_results(run.path)
-    if omission and path.parent == run.path / "results":
-        omission.write(run.path)
-    elif omission:  # one set of several: each has its own
-        print(f"left out        {omission.write(path.parent, f'{path.stem}-')}")
+    if omission and not omission.kept:
+        alone, other = path.parent == run.path / "results", _OTHER.search(name)
+        if alone and not other:
+            omission.write(run.path)
+        else:  # each of several sets has its own
+            place = run.path if alone else path.parent
+            print(f"left out        {omission.write(place, f'{other[1] if alone and other else path.stem}-')}")
     save_answers(path, judged.answers)
     sums.note(path.parent, [path.with_suffix(".npz").name])
     shown = judged.headings | columns(test.kind, metric)
@@ -149,7 +156,9 @@ def _replaced(path: Path, result: dict[str, Any]) -> str:
     except UserError:  # damaged, or another version's
         return ""
     told = differences(before.protocol, result["protocol"])
-    return told and f"note: the result that stood in this file had other options ({told}); copy what is to stay"
+    return told and (
+        f"note: this replaces the result of other options ({told}) that stood in this file; with --run.dir both stay"
+    )
 
 
 def _refuse_without_effect(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol) -> None:

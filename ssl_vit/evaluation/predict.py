@@ -29,7 +29,7 @@ from ssl_vit.data.sources.opening import open_labelled
 from ssl_vit.data.sources.part import file_of
 from ssl_vit.data.sources.told import print_lines
 from ssl_vit.evaluation.embedding import source_of, spare
-from ssl_vit.evaluation.session import check_format
+from ssl_vit.evaluation.input_format import as_trained, check_format
 from ssl_vit.exports.classifier import Labelling, TrainedClassifier, load_classifier
 from ssl_vit.exports.origin import as_decoded, own_data
 from ssl_vit.exports.timm_folder import Exported, network_words
@@ -95,7 +95,7 @@ def predict(cfg: PredictRecipe) -> Predicted | None:
     labelling, exported = classifier.labelling, classifier.exported
     images, words = _chosen(exported, cfg)
     canvas, window = as_decoded(exported.about, cfg.data)
-    images = images.on_canvas(canvas, exported.size, window)
+    images = as_trained(images, exported).on_canvas(canvas, exported.size, window)
     check_format(images, exported)
     launch.use_cores(accelerator, exported.size)
     judged = _judged(exported)

@@ -17,7 +17,6 @@ from ssl_vit.core.arithmetic import rounds_to_tf32
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.boxes import judged_share
-from ssl_vit.data.images import ImageSet
 from ssl_vit.data.leading import chosen_metric
 from ssl_vit.data.sources.everywhere import same_everywhere
 from ssl_vit.data.sources.opening import Labelled, open_labelled
@@ -31,12 +30,13 @@ from ssl_vit.evaluation.features import (
     pixel_extractor,
 )
 from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw, too_few
+from ssl_vit.evaluation.input_format import as_trained, check_format, fitted
 from ssl_vit.evaluation.store import identity_of, kept_features
 from ssl_vit.exports.origin import judged_otherwise, made_with, own_data
 from ssl_vit.exports.timm_folder import Exported, network_words
 from ssl_vit.leaks.guard import Omission, guard_labelled, on_leak, seen_in_pre_training
 from ssl_vit.models.backbone import Backbone
-from ssl_vit.released.starts import for_images, load_start
+from ssl_vit.released.starts import load_start
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.runs.identity import digest, with_meaning
 from ssl_vit.runs.results import held_out_of
@@ -112,6 +112,8 @@ def result_of(
     share = "all of the short side" if judged_share(size) == 1.0 else share
     protocol = {
         **({"arithmetic": "tf32"} if rounds_to_tf32() else {}),
+        # A number that copies of test images have lifted is another number.
+        **({"training_images_that_show_test_images": len(omission.images)} if omission and omission.kept else {}),
         **given,  # what is judged, and how, stands below
         "evaluation": method,
         "kind": test.kind,
@@ -129,7 +131,7 @@ def result_of(
         "draw": None if cfg.labels is None else cfg.draw,
         "seed": seed,
         "data": {"name": test.name, "train": train.fingerprint, "test": test.fingerprint, "split": data.split},
-    } | ({"left_out": {"images": len(omission.images), "of": omission.total}} if omission else {})
+    } | ({"left_out": {"images": len(omission.images), "of": omission.total}} if omission and not omission.kept else {})
 
 
 def labelled_for(data: DataConfig, cfg: DrawConfig, device: torch.device) -> tuple[Labelled, Omission | None]:
@@ -209,7 +211,16 @@ def open_session(
     data, named = own_data(exported.about, cfg.data)
     size = img_size or exported.size
     labelled, omission = labelled_for(data, replace(cfg, data=named), device)
-    found = on_canvas(labelled, data.canvas, size, data.window)
+    coloured = labelled._replace(train=as_trained(labelled.train, exported), test=as_trained(labelled.test, exported))
+    canvas, window = data.canvas, data.window
+    side = min(part.sizes.short_side for part in (labelled.train, labelled.test))
+    if window is not None and cfg.data.path is not None and side < window:
+        say_once(
+            f"note: the backbone was trained on windows of {window} px; most images of {labelled.test.name} have no "
+            f"more than {side} px and are used whole"
+        )
+        canvas = window = None
+    found = on_canvas(coloured, canvas, size, window)
     exported = fitted(found.train, exported)
     check_format(found.test, exported)
     metric = chosen_metric(cfg.metric, found.test.kind, found.test.truth)
@@ -235,42 +246,6 @@ def open_session(
     path = Path(run.dir).expanduser() if run.dir else exported.place
     otherwise = judged_otherwise(exported.about, cfg.data, named)
     return Session(exported, found, RunDir(path, main), cfg, metric, seen, named, omission, otherwise)
-
-
-def fitted(images: ImageSet, exported: Exported) -> Exported:
-    """A network for images of other channels and bits than its own; that of a run is told to be so.
-
-    Raises:
-        UserError: For images that the network cannot be adapted to.
-    """
-    own = exported.backbone.channels, exported.scale.bits
-    if "data" in exported.about:
-        if images.form == own:
-            return exported
-        say_once(
-            f"note: the backbone was trained on {_kind(*own)}; for {images.name}, {_kind(*images.form)}, its first "
-            "layer is adapted, and pixels are standardised by these images' own statistics"
-        )
-    return for_images(exported, images)
-
-
-def _kind(channels: int, bits: int) -> str:
-    return f"images of {channels} channel(s) and {bits} bits"
-
-
-def check_format(images: ImageSet, exported: Exported) -> None:
-    """Refuses (``UserError``) images of other channels or another bit depth than the backbone was built for."""
-    if images.form.channels != exported.backbone.channels:
-        raise UserError(
-            f"{images.name} has images of {images.form.channels} channel(s), but the backbone was built for "
-            f"{exported.backbone.channels}; channels come from the files, or from several columns "
-            "(--data.image_column a,b,c)"
-        )
-    if images.form.bits != exported.scale.bits:
-        raise UserError(
-            f"{images.name} has {images.form.bits}-bit images, but the backbone was trained on "
-            f"{exported.scale.bits}-bit ones"
-        )
 
 
 class Contestant(NamedTuple):

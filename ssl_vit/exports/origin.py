@@ -72,7 +72,13 @@ def judged_otherwise(about: dict[str, Any], asked: LabelledDataConfig, named: La
     if asked.path is not None:
         return True
     told = LabelledDataConfig(**about["eval_data"])  # of an earlier version, maybe, which knew fewer options
-    return _absolute(to_dict(named)) != _absolute(to_dict(told))
+    return _what_is_judged(named) != _what_is_judged(told)
+
+
+def _what_is_judged(data: LabelledDataConfig) -> dict[str, Any]:
+    """Without options that change how images are read, and with what is done about leaks where it changes which."""
+    told = {k: v for k, v in _absolute(to_dict(data)).items() if k not in ("cache_size", "stream")}
+    return told | {"on_leak": data.on_leak == "warn"}
 
 
 def as_decoded(about: dict[str, Any], asked: DataConfig) -> tuple[int | None, int | None]:

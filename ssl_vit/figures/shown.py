@@ -16,7 +16,7 @@ from ssl_vit.data.loading.loader import some_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.sources.locate import same_source
 from ssl_vit.data.sources.opening import open_images
-from ssl_vit.evaluation.session import fitted
+from ssl_vit.evaluation.input_format import as_trained, fitted
 from ssl_vit.exports.timm_folder import Exported
 from ssl_vit.models.backbone import Backbone, TokenBackbone
 from ssl_vit.models.vit import ViTBackbone
@@ -72,7 +72,7 @@ def open_shown(exported: Exported, given: str | None, cfg: FiguresConfig) -> Sho
             f"the images that the backbone was trained on cannot be opened ({error}); name others with --images"
         ) from error
     # A larger input sees more of an image of which windows are cut.
-    images = images.on_canvas(own.canvas, size, max(own.window, size) if own.window else None)
+    images = as_trained(images, exported).on_canvas(own.canvas, size, max(own.window, size) if own.window else None)
     exported = fitted(images, exported)
     batch, unreadable = some_images(images, cfg.count, torch.device("cpu"))
     for reason in unreadable:

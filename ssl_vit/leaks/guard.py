@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -53,6 +53,8 @@ class Omission:
     total: int
     """Images before any were left out."""
     images: tuple[LeftOut, ...]
+    kept: bool = False
+    """Whether they are trained on all the same, as was asked for; nothing is left out then."""
 
     def sentence(self) -> str:
         """How many, and why."""
@@ -121,7 +123,9 @@ def guard_pool(
         return Guarded(pool, None, {"test": key_of(test), "seen": seen})
     cures = "leave the test split out (--data.split), or declare that this is meant with --data.transductive true"
     kept, omission = _decided("pool", pool, test, found, data.on_leak, cures)
-    return Guarded(kept, omission, {"test": key_of(test), "seen": 0 if omission else seen})
+    if omission is None or omission.kept:
+        return Guarded(kept, None, {"test": key_of(test), "seen": seen})
+    return Guarded(kept, omission, {"test": key_of(test), "seen": 0})
 
 
 _NOTHING_DECLARED = "note: --data.transductive: no image that would be judged on is known to be in the pool"
@@ -147,9 +151,10 @@ def guard_labelled(
         UserError: For a leak with ``stop``, and where fewer than two classes would be left.
     """
     train, test = found.train, found.test
-    kept, omission = _decided("train", train, test, matches(train, test, workers, device), what, "name other splits")
-    if omission is None:
-        return found, None
+    alike = matches(train, test, workers, device)
+    kept, omission = _decided("train", train, test, alike, what, "name other splits")
+    if omission is None or omission.kept:
+        return found, omission
     if kept.kind == "class" and len(np.unique(kept.truth)) < 2:
         raise UserError(
             f"{omission.sentence()}, and those that are left have one class only; give training images of their own, "
@@ -196,7 +201,7 @@ def _decided(
     if what == "stop":
         raise UserError(f"{message}; have them left out ({option} drop), {cures}, or go on with {option} warn")
     say_once(f"warning: {message}")
-    return images, None
+    return images, replace(omission, kept=True)
 
 
 def _judged(data: PoolConfig, judged_on: LabelledDataConfig) -> ImageSet | None:

@@ -103,11 +103,29 @@ def test_a_metric_may_be_chosen_and_must_fit(backbone: str, script) -> None:
     assert "macro-F1 %" in out
     assert json.loads(Path("run/results/knn.json").read_text())["protocol"]["metric"] == "macro_f1"
     assert "note: the result" not in script("eval/knn.py", *words, "macro_f1")[1]
-    replaced = "note: the result that stood in this file had other options (knn.k 20 -> 5); copy what is to stay"
+    replaced = "note: this replaces the result of other options (knn.k 20 -> 5) that stood in this file"
     assert replaced in script("eval/knn.py", *words, "macro_f1", "--knn.k", "5")[1]
     status, _, err = script("eval/knn.py", *words, "mean_absolute_error")
     assert status == 1
     assert "--eval.metric mean_absolute_error does not fit" in err
+
+
+def test_images_smaller_than_the_windows_of_training_are_used_whole(script, small: list[str]) -> None:
+    for folder, side in (("large", 24), ("little", 12)):
+        for i in range(12):
+            path = Path(folder, "ab"[i % 2], f"{i}.png")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pixels = np.random.default_rng(i).integers(0, 256, (side, side), dtype=np.uint8)
+            Image.fromarray(pixels).save(path)
+    words = [*small, "--data.path", "large", "--data.window", "16", "--model.img_size", "16", "--model.patch_size", "8"]
+    status, _, err = script("recipes/mae.py", *words, "--fit.epochs", "1", "--run.dir", "run")
+    assert status == 0, err
+    knn = ["eval/knn.py", "--backbone", "run", "--eval.baselines", "false", "--eval.data.path"]
+    status, _, err = script(*knn, "little")
+    assert status == 0, err
+    assert "trained on windows of 16 px; most images of little have no more than 12 px and are used whole" in err
+    status, _, err = script(*knn, "large")
+    assert status == 0 and "used whole" not in err
 
 
 def test_a_metric_without_a_value_is_said(backbone: str, script) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -110,3 +111,27 @@ def test_training_images_that_show_test_images(split_photos: Path, script, small
     listed = list(csv.DictReader(Path("scratch/left_out_train.csv").read_text().splitlines()))
     assert {Path(one["image"]).stem for one in listed} == {"3", "8"}
     assert {one["change"] for one in listed} <= {"turned by 90 degrees", "turned by 270 degrees"}
+    # The default said aloud is no other set; images that were kept all the same are named in the number's protocol.
+    knn = ["eval/knn.py", "--backbone", "run", "--eval.baselines", "false"]
+    clean = Path("run/results/knn.json").read_text()
+    status, out, err = script(*knn, "--eval.data.on_leak", "drop")
+    assert status == 0, err
+    assert out.rpartition("Result: ")[2].split()[0] == "run/results/knn.json"
+    assert json.loads(Path("run/results/knn.json").read_text())["rows"] == json.loads(clean)["rows"]
+    status, out, err = script(*knn, "--eval.data.on_leak", "warn")
+    assert status == 0 and "warning: 2 of the 40 training images show 2 of the" in err
+    place = Path(out.rpartition("Result: ")[2].split()[0])
+    kept = json.loads(place.read_text())
+    assert place != Path("run/results/knn.json") and "left_out" not in kept and kept["labels_used"] == 40
+    assert kept["protocol"]["training_images_that_show_test_images"] == 2
+    assert "training_images_that_show_test_images" not in json.loads(clean)["protocol"]
+    # Each set has its list.
+    first = Path("run/left_out_train.csv").read_text()
+    shutil.copytree("photos", "others")
+    next(Path("others/test/cat").glob("turned3.png")).unlink()
+    status, out, err = script(*knn, "--eval.data.path", "others")
+    assert status == 0, err
+    listed = out.partition("left out        ")[2].split()[0]
+    assert listed.startswith("run/on-") and listed.endswith("-left_out_train.csv")
+    assert len(Path(listed).read_text().splitlines()) == 2
+    assert Path("run/left_out_train.csv").read_text() == first

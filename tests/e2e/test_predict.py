@@ -75,6 +75,27 @@ def test_a_trained_classifier_is_applied_to_images(run: Path, script) -> None:
     assert [row["prediction"] or "" for row in table] == [row["prediction"] for row in rows]
 
 
+def test_a_grey_image_is_the_same_alone_and_among_coloured_ones(run: Path, script) -> None:
+    for folder in ("grey", "both"):
+        Path(folder).mkdir()
+        for i in range(4):
+            Image.open(f"photos/{'dark' if i < 2 else 'bright'}/{i:02d}.png").convert("L").save(f"{folder}/{i}.png")
+    shutil.copy("photos/dark/05.png", "both/5.png")
+    found, vectors = {}, {}
+    for folder in ("grey", "both"):
+        words = ["--data.path", folder, "--predict.order", "source", "--out", f"{folder}.csv"]
+        status, _, err = script("eval/predict.py", "--classifier", "run", *words)
+        assert status == 0, err
+        found[folder] = [[float(row["dark"]), float(row["bright"])] for row in rows_of(f"{folder}.csv")]
+        words = ["--data.path", folder, "--out", f"{folder}.npz"]
+        status, _, err = script("eval/embed.py", "--backbone", "run", *words)
+        assert (status, err) == (0, "")
+        vectors[folder] = np.load(f"{folder}.npz")["vector"]
+    assert len(found["grey"]) == 4
+    np.testing.assert_allclose(found["grey"], found["both"][:4], atol=1e-4)
+    np.testing.assert_allclose(vectors["grey"], vectors["both"][:4], atol=1e-4)
+
+
 def test_several_processes_write_the_same_table(run: Path, script, tmp_path: Path, warm) -> None:
     words = ["--classifier", "run", "--data.path", "photos", "--predict.batch_size", "7", "--predict.order", "source"]
     status, _, err = script("eval/predict.py", *words)
@@ -89,8 +110,10 @@ def test_several_processes_write_the_same_table(run: Path, script, tmp_path: Pat
 
 
 def test_what_does_not_fit_is_refused(run: Path, script) -> None:
+    Path("deep").mkdir()
+    Image.fromarray(np.full((32, 32), 999, dtype=np.uint16)).save("deep/0.png")
     for words, expected in (
-        (["run", "digits"], "digits has images of 1 channel(s), but the backbone was built for 3"),
+        (["run", "deep"], "deep has images of 1 channel(s), but the backbone was built for 3"),
         (["run"], "photos has a label; name others with --data.path"),
         (["--data.path", "photos"], "--classifier is missing"),
         (["--classifier", "photos", "--data.path", "photos"], "--classifier photos holds no classifier"),

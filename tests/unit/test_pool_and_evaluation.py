@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import tifffile
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig
 from ssl_vit.core.errors import UserError
@@ -278,3 +279,37 @@ def test_groups_that_lost_their_zeros_are_refused(tmp_path: Path) -> None:
     data = DataConfig(path=str(tmp_path / "lists"), root=str(tmp_path), group="patient")
     with pytest.raises(UserError, match="numbers in one file and text in another, where 017 and 17 may be one group"):
         open_labelled(data, SAME)
+
+
+def saved(folder: Path, channels: int, count: int = 4) -> None:
+    for i in range(count):
+        path = folder / "ab"[i % 2] / f"{i}.tif"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(i).integers(0, 256, (channels, 8, 8), dtype=np.uint8)
+        tifffile.imwrite(path, pixels[0] if channels == 1 else pixels, photometric="minisblack")
+
+
+@pytest.mark.parametrize(("train", "test"), [(2, 1), (1, 4), (4, 3)])
+def test_splits_of_channels_that_do_not_mix_are_refused_before_training(tmp_path: Path, train: int, test: int) -> None:
+    saved(tmp_path / "train", train)
+    saved(tmp_path / "test", test)
+    with pytest.raises(UserError, match=f"different numbers of channels: {train} .* and {test} .*only grey"):
+        open_labelled(DataConfig(path=str(tmp_path)), SAME)
+
+
+def test_grey_and_coloured_splits_mix(tmp_path: Path) -> None:
+    saved(tmp_path / "train", 1)
+    saved(tmp_path / "test", 3)
+    found = open_labelled(DataConfig(path=str(tmp_path)), SAME)
+    assert found.train.form == found.test.form == Format(3, 8)
+
+
+def test_a_canvas_below_the_input_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved(tmp_path, 1)
+    images = open_images(DataConfig(path=str(tmp_path)))
+    forget()
+    assert images.on_canvas(16, 32).canvas == (16, 16)
+    assert "--data.canvas 16 is smaller than the input of 32 pixels" in capsys.readouterr().err
+    forget()
+    images.on_canvas(32, 32)
+    assert not capsys.readouterr().err

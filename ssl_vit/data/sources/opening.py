@@ -252,7 +252,17 @@ def _named(parts: Mapping[str, Part], word: str, path: str, option: str) -> str:
 
 
 def _one_format(train: ImageSet, test: ImageSet) -> tuple[ImageSet, ImageSet]:
-    """Both splits in the wider of their formats, their canvas decided by the training images."""
+    """Both splits in the wider of their formats, their canvas decided by the training images.
+
+    Raises:
+        UserError: For numbers of channels that do not mix.
+    """
+    channels = {train.form.channels, test.form.channels}
+    if len(channels) > 1 and channels != {1, 3}:
+        raise UserError(
+            f"training and test images of {train.name} have different numbers of channels: {train.form.channels} "
+            f"({train.where(0)}) and {test.form.channels} ({test.where(0)}); only grey (1) and RGB (3) mix"
+        )
     form = Format(max(train.form.channels, test.form.channels), max(train.form.bits, test.form.bits))
     common = train.sizes.common if train.sizes.common == test.sizes.common else None
     usual = None if common else train.sizes.common or train.sizes.usual
