@@ -75,8 +75,9 @@ class ProbeOptimConfig:
     name: Literal["adamw", "sgd", "lars"] | None = None
     """Default: LARS for aug-mae, SGD with momentum 0.9 for aug-dino, AdamW for attentive."""
     lr: Annotated[float | None, POSITIVE] = None
-    """Peak learning rate; default: base_lr x effective batch size / 256; for aug-mae 6.4, that of the paper's batch of
-    16,384, where the images are too few for one: LARS steps are a share of the weights' norm, whatever the batch."""
+    """Peak learning rate; default: base_lr x effective batch size / 256. Where images are too few for the protocol's
+    batch it is that of the whole batch (aug-mae 6.4 for 16,384 images, aug-dino 4e-3 for 1,024), for attentive at least
+    1e-3."""
     base_lr: Annotated[float | None, POSITIVE] = None
     """Learning rate per 256 images; default: 0.1 for aug-mae, 1e-3 for aug-dino and attentive."""
     warmup: Annotated[float | None, Range(0, 0.999)] = None

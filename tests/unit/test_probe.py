@@ -80,6 +80,10 @@ def test_the_papers_protocols() -> None:
 def test_small_sets_and_given_options() -> None:
     few = resolved("aug-mae", 1438, preset="digits")
     assert (few.fit.batch_size, few.optim.lr) == (256, 6.4)  # LARS keeps the rate of the paper's batch
+    for images in (20, 1438):
+        assert resolved("aug-dino", images).optim.lr == 4e-3
+    assert [resolved("attentive", images).optim.lr for images in (20, 1438, 3000)] == [1e-3, 1e-3, 2e-3]
+    assert resolved("attentive", 5000).optim.lr is None  # as every batch of its own
     assert few.augment.crop_scale == (1.0, 1.0)
     assert few.augment.flip is False
     own = resolved("aug-mae", 1438, optim=ProbeOptimConfig(base_lr=0.2), fit=FitConfig(epochs=3.0, batch_size=32))

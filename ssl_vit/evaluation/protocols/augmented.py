@@ -51,8 +51,8 @@ _HEADS = {
 def resolve_probe(cfg: LinearRecipe, images: int, preset: Preset, *, width: int, class_token: bool) -> ResolvedLinear:
     """The protocol's own optimiser, length, batch, crops and pooling as definite values, for so many labelled images.
 
-    A batch that the images do not fill four times is halved until they do; LARS then keeps the rate of the paper's
-    batch (6.4), other optimisers scale theirs down.
+    A batch that the images do not fill four times is halved until they do. The rate of the protocol's own optimiser
+    does not fall with it: the length stays, and a head that starts at zero would hardly be trained.
 
     Raises:
         UserError: For a pooling that the backbone does not have.
@@ -68,9 +68,10 @@ def resolve_probe(cfg: LinearRecipe, images: int, preset: Preset, *, width: int,
     batch_size = cfg.fit.batch_size or batch_for(images, batch)
     optim = replace(own, **given)
     reduced = cfg.fit.batch_size is None and batch_size < batch
-    if reduced and optim.name == "lars" and optim.base_lr and not {"lr", "base_lr"} & set(given):
-        # LARS steps are a share of the weights' norm: with the rate of a small batch the head would never be trained.
-        optim = replace(optim, lr=optim.base_lr * batch / 256)
+    if reduced and optim.name == own.name and optim.base_lr and not {"lr", "base_lr"} & set(given):
+        # LARS (a share of the weights' norm) and SGD as with the whole batch, which is too much for AdamW.
+        whole = batch if optim.name in ("lars", "sgd") else max(batch_size, 256)
+        optim = replace(optim, lr=optim.base_lr * whole / 256)
     boxes = preset.flip and cfg.augment.crop != "pad"  # digits are used whole
     crop = (0.08, 1.0) if boxes else (1.0, 1.0)
     return settle(
