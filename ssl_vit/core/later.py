@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from threading import Lock, get_ident
@@ -61,7 +61,7 @@ class _Later(MetaPathFinder, Loader):
         self._brought: list[Callable[[], None]] = []
         """To be called when it is there."""
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> Any:
         """That of a stand-in, or of something inside, which brings the whole; None where others have to look.
 
         Nothing is imported here: whoever looks for a module holds the lock of all imports.
