@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -28,9 +27,13 @@ class LastLayer(NamedTuple):
 
     def outputs(self, z: Float[Tensor, "*B Z"], scale: Float[Tensor, " K"]) -> Float[Tensor, "*B K"]:
         """Outputs times what the scale is multiplied by, in full precision even where autocast lowers the product's."""
-        # As one product of two matrices: a batch of them would copy the layer for every view.
-        product = (z.reshape(-1, z.shape[-1]) @ self.direction.T).view(*z.shape[:-1], -1)
+        product = self.product(z)
         return product.to(torch.promote_types(product.dtype, scale.dtype)).mul_(scale)
+
+    def product(self, z: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B K"]:
+        """v_k.z, in autocast's precision."""
+        # As one product of two matrices: a batch of them would copy the layer for every view.
+        return (z.reshape(-1, z.shape[-1]) @ self.direction.T).view(*z.shape[:-1], -1)
 
 
 class Teaching(NamedTuple):
@@ -49,9 +52,11 @@ class Teaching(NamedTuple):
             p = self.targets[:, part]
             return p, -torch.special.xlogy(p, p).sum(dim=-1)
         logits = self.layer.outputs(self.bottleneck[:, part], scale).sub_(self.centre / self.temperature)
-        norm = logits.logsumexp(dim=-1, keepdim=True)
-        p = (logits - norm).exp_()
-        return p, norm[..., 0] - torch.linalg.vecdot(logits, p)
+        logits.sub_(logits.amax(dim=-1, keepdim=True))
+        p = logits.exp()
+        total = p.sum(dim=-1, keepdim=True)
+        p.div_(total)
+        return p, total[..., 0].log() - torch.linalg.vecdot(logits, p)
 
 
 class LossParts(NamedTuple):
@@ -72,6 +77,23 @@ def _row_products(a: Float[Tensor, "K Z"], b: Float[Tensor, "K Z"]) -> Float[Ten
     """The product of each row with the same row."""
     rows = _ROWS if a.device.type == "cpu" else len(a)
     return torch.cat([(x * y).sum(dim=1) for x, y in zip(a.split(rows), b.split(rows), strict=True)])
+
+
+def _against(
+    outputs: Float[Tensor, "b K"], scale: Float[Tensor, " K"], wanted: Float[Tensor, "b K"], count: int
+) -> Float[Tensor, ""]:
+    """Cross-entropy of a student view with ``count`` teacher views, whose probabilities add up to ``wanted``.
+
+    In place of its outputs, before they are scaled, stands its gradient with respect to them afterwards.
+    """
+    logits = outputs.to(scale.dtype).mul_(scale)
+    loss = -torch.dot(wanted.flatten(), logits.flatten())
+    top = logits.amax(dim=-1, keepdim=True)
+    summed = logits.sub_(top).exp_().sum(dim=-1, keepdim=True)
+    gradient = logits.mul_(count / summed).sub_(wanted).mul_(scale)
+    if gradient.dtype != outputs.dtype:
+        outputs.copy_(gradient)
+    return loss + count * (top + summed.log()).sum()
 
 
 class _CrossView(torch.autograd.Function):
@@ -95,6 +117,11 @@ class _CrossView(torch.autograd.Function):
         needs_z, needs_w, needs_gain = ctx.needs_input_grad[:3]
         grad_z = torch.empty_like(student) if needs_z else None
         grad_w: Tensor | None = None
+        kind, low = student.device.type, student.dtype
+        # Not in fp16, which has no place for gradients of small probabilities: no scaler is in here.
+        if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16:
+            low = torch.bfloat16
+        rounded = layer._replace(direction=direction.to(low))
         for first in range(0, batch, chunk):
             part = slice(first, min(batch, first + chunk))
             p, h = teaching.chunk(part, cold)
@@ -102,24 +129,23 @@ class _CrossView(torch.autograd.Function):
             total = p.sum(dim=0)
             marginal += total.sum(dim=0)
             z = student[:, part]
-            logits = layer.outputs(z, warm)
-            norm = logits.logsumexp(dim=-1)
-            for view in range(views):
+            steep = rounded.product(z).to(low)
+            for view, own in enumerate(steep):
                 # A student view is compared with every teacher view but its own.
                 count, wanted = (given - 1, total - p[view]) if view < given else (given, total)
-                loss += count * norm[view].sum() - torch.dot(wanted.flatten(), logits[view].flatten())
-                if count == 0:
-                    logits[view].zero_()
-                    continue
-                # d loss / d logits = count x softmax - wanted, in place of the logits
-                logits[view].sub_((norm[view] - math.log(count))[:, None]).exp_().sub_(wanted)
-            logits.mul_(warm)
-            if grad_z is not None:
-                grad_z[:, part] = logits @ direction
-            if needs_w or needs_gain:
-                with torch.autocast(z.device.type, enabled=False):
-                    rows, inner = logits.flatten(0, 1).T, z.flatten(0, 1)
-                    grad_w = rows @ inner if grad_w is None else grad_w.addmm_(rows, inner)
+                loss += _against(own, warm, wanted, count)
+            # Products in bf16 where those of all other gradients are, too.
+            with torch.autocast(kind, enabled=False):
+                if grad_z is not None:
+                    grad_z[:, part] = steep @ rounded.direction
+                if needs_w or needs_gain:
+                    rows, inner = steep.flatten(0, 1).T, z.flatten(0, 1).to(low)
+                    if grad_w is None:
+                        grad_w = (rows @ inner).to(direction.dtype)
+                    elif low == grad_w.dtype:
+                        grad_w.addmm_(rows, inner)
+                    else:
+                        grad_w.add_(rows @ inner)
         grad_gain = None
         if grad_w is not None:  # a row's length has no effect: what points along it goes to the gain
             along = _row_products(direction, grad_w)

@@ -144,3 +144,29 @@ def test_number_of_layers_and_parameters() -> None:
     assert sum(p.numel() for p in head.parameters() if p.requires_grad) == 22_352_128 - 65_536
     one = ProjectionHead(6, 10, hidden=8, bottleneck=4, layers=1)
     assert [tuple(p.shape) for p in one.mlp.parameters()] == [(4, 6), (4,)]
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(None, 2e-6), (torch.bfloat16, 2.5e-2), (torch.float16, 3e-3)])
+@pytest.mark.parametrize("chunk", [3, 8])
+def test_gradients_in_lower_precision_are_those_of_double_precision(
+    dtype: torch.dtype | None, most: float, chunk: int
+) -> None:
+    """The relative error of what the bottleneck and the last layer get; fp16 has no place for most of its values."""
+
+    def gradients(wide: torch.dtype, low: torch.dtype | None) -> list[Tensor]:
+        g = torch.Generator().manual_seed(0)
+        student = F.normalize(torch.randn(6, 8, 64, generator=g), dim=-1).to(wide).requires_grad_()
+        teacher = F.normalize(torch.randn(2, 8, 64, generator=g), dim=-1).to(wide)
+        direction = (0.02 * torch.randn(4096, 64, generator=g)).to(wide).requires_grad_()
+        gain = torch.ones(4096, 1, dtype=wide, requires_grad=True)
+        given = LastLayer(1.1 * direction.detach(), gain.detach())
+        teaching = Teaching(teacher, given, torch.zeros(4096, dtype=wide), 0.04, None)
+        with torch.autocast("cpu", low, enabled=low is not None):
+            parts = cross_view_loss(student, LastLayer(direction, gain), teaching, temperature=0.1, chunk=chunk)
+        parts.loss.backward()
+        assert student.grad is not None and direction.grad is not None and gain.grad is not None
+        assert direction.grad.dtype == student.grad.dtype == wide
+        return [student.grad.double(), direction.grad.double(), gain.grad.double()]
+
+    for found, exact in zip(gradients(torch.float32, dtype), gradients(torch.float64, None), strict=True):
+        assert (found - exact).norm() < most * exact.norm()
