@@ -34,7 +34,8 @@ class _StandIn(ModuleType):
     _of: _Later
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # whoever looks through all modules wants nothing of this one
+        # Whoever looks through all modules wants nothing of this one.
+        if name.startswith("__") and name not in ("__all__", "__version__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         answers = self._of.answers[self.__name__]
         if self._of.waits and name in answers:

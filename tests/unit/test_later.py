@@ -116,13 +116,22 @@ def test_where_it_is_there_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    "wants", ["before.value", "import late_one.inner", "from late_one.inner import value", "before.inner.value"]
+    "wants",
+    [
+        "before.value",
+        "import late_one.inner",
+        "from late_one.inner import value",
+        "before.inner.value",
+        "from late_one import *; assert value == 1 and inner",
+        "assert before.__version__ == '3'",
+    ],
 )
 def test_any_module_comes_when_it_is_wanted_and_once(tmp_path: Path, wants: str) -> None:
     folder = tmp_path / "late_one"
     folder.mkdir()
     (folder / "__init__.py").write_text(
-        "value = 1\nfrom late_one import inner\nmade.append(1)\n".replace("made", "__import__('sys').made")
+        "import sys\nfrom late_one import inner\n"
+        "__all__, value, __version__ = ['value', 'inner'], 1, '3'\nsys.made.append(1)\n"
     )
     (folder / "inner.py").write_text("value = 2\n")
     program = f"""
@@ -135,7 +144,7 @@ sys.meta_path.insert(0, later._Later({{"late_one": {{}}}}))
 assert find_spec("late_one").origin == {str(folder / "__init__.py")!r} and "late_one" not in sys.modules
 import late_one as before
 assert find_spec("late_one").submodule_search_locations == [{str(folder)!r}]
-assert not hasattr(before, "__all__") and not sys.made
+assert not hasattr(before, "__wrapped__") and not sys.made
 {wants}
 import late_one
 assert sys.made == [1] and late_one is not before
