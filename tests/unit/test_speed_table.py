@@ -101,3 +101,5 @@ def test_the_page_of_runs() -> None:
     assert f"{zen4} times as long as ours on a Zen 4, {zen5} times on a Zen 5, and {intel} times on a Xeon" in told
     zen4, zen5, intel = (f"{low:.1f} to {high:.1f}" for low, high in spans["usual"])
     assert f"as people run them, {zen4} times, {zen5} and {intel}, is the library and bf16" in told
+    [(_, start, _)] = [json.loads((RESULTS / "start.json").read_text())[f"all, {MACHINES['Zen 4']}"]["rows"]["after"]]
+    assert f"to the first step on digits it takes {start:.1f} seconds of a Zen 4's core" in told
