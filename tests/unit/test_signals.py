@@ -121,7 +121,9 @@ def test_a_signal_that_python_lets_not_end_the_process_ends_training(tmp_path: P
     gone = 'type("Gone", (), {"__del__": lambda self: signal.raise_signal(signal.SIGUSR1)})'
     wish = 'StopRequest(); print(f"heard {wish.heard()}, of another time {signals.unheeded()}", flush=True)'
     before = "from ssl_vit.training.stopping import StopRequest"
-    status, out, err = ended(tmp_path, signal.SIGCONT, f"thing = {gone}(); del thing; wish = {wish}", before)
+    # Not before the line that says it is ready was read: what came with that would not be seen.
+    waits = f"{IN_PYTHON}; thing = {gone}(); del thing; wish = {wish}"
+    status, out, err = ended(tmp_path, signal.SIGCONT, waits, before)
     assert (status, out) == (0, f"heard {signal.SIGUSR1}, of another time {signal.SIGUSR1}\nwent on\n")
     assert err.startswith("stopped by SIGUSR1; the same command continues\nException ignored in")
     before = 'import atexit; atexit.register(lambda: print("at the end", signals.unheeded()))'
